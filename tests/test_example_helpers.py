@@ -164,6 +164,7 @@ def test_a_language_model_shows_what_it_expects_whatever_it_read_before(tmp_path
     np.testing.assert_allclose(scores(), first, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*1 bad of 2 lines")
 def test_sessions_with_items_that_training_lacks_are_left_out_if_asked(tmp_path):
     (tmp_path / "train").write_text(20 * "a b c\n")
     (tmp_path / "test").write_text("a b\na x\n")

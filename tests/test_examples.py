@@ -188,7 +188,7 @@ def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
 
 def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
-    (tmp_path / "log.txt").write_text("\n".join(lines))
+    (tmp_path / "log.txt").write_text("\n".join([*lines, ""]))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--exclude-seen", "--model", "esasrec", "--epochs", 1]
     options += ["--heads", "mach", "dense", "--num-buckets", 8, "--num-repetitions", 4]
@@ -344,7 +344,7 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
 
 def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     words = ["abcdefghijklmnop"[day + i % 7] for day in range(9) for i in range(200)]
-    (tmp_path / "book.txt").write_text(" ".join(words))
+    (tmp_path / "book.txt").write_text(" ".join(words) + "\n")
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--days", 2, "--epochs", 2]
     options += ["--days-before", 1]
     options += ["--sessions-a-day", 10, "--window", 30, "--max-length", 5, "--num-negatives", 4]

@@ -15,7 +15,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_programs_in_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [f"u{user},p{(user * step) % 17},2026-01-{step + 1:02}" for user in range(20) for step in range(9)]
-    Path("log.csv").write_text("\n".join(["user,product,when", *rows]), encoding="utf-8")
+    Path("log.csv").write_text("\n".join(["user,product,when", *rows, ""]), encoding="utf-8")
     names = {}
     for program in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         exec(compile(program, "README.md", "exec"), names)

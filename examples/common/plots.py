@@ -51,5 +51,6 @@ def plot_proposals(curves, path):
         axes.plot(np.arange(1, len(curve) + 1), curve, label=name, **style)
     axes.set(xscale="log", xlabel="classes, by falling score", ylabel="cumulative probability")
     axes.grid(alpha=0.3)
-    axes.legend()
+    if curves:
+        axes.legend()
     figure.savefig(path, dpi=120)

@@ -332,6 +332,7 @@ def test_metrics_of_the_classes_change_with_them():
     assert coverage["config"]["num_classes"] == len(OTHER)
 
 
+@pytest.mark.filterwarnings("ignore:The embeddings .* count as tables of items")
 @pytest.mark.parametrize("offset", [0, 1])
 def test_tables_that_the_head_does_not_share_and_lookups_change_too(offset):
     history = keras.Input((None,), dtype="string" if offset else "int32")
@@ -360,6 +361,7 @@ def test_names_that_a_bag_reads_as_columns_move_with_its_rows():
     np.testing.assert_allclose(changed.encoder(x), before, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:The embeddings .* count as tables of items")
 @pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["functional", "nested", "sequential"])
 def test_an_input_of_columns_that_a_bag_reads_grows_with_its_rows(form):
@@ -614,6 +616,7 @@ def test_items_that_an_item_encoder_finds_by_name_stay_what_they_are(own_table):
     np.testing.assert_array_equal(changed.encoder(x), query)
 
 
+@pytest.mark.filterwarnings("ignore:The embeddings .* count as tables of items")
 def test_rows_that_move_under_features_that_stay_are_refused():
     with pytest.raises(ValueError, match=r"rows of \['items'\] move .* Give it a table of its own"):
         tfxc.change_classes(towers_that_share_a_table(names=False), NAMES[::-1])

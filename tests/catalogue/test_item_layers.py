@@ -25,6 +25,7 @@ def found(layers, dtype="int32"):
     return {item.layer.name: item for item in item_layers(encoder, [], NAMES, CLASSES)}
 
 
+@pytest.mark.filterwarnings("ignore:The embeddings .* count as tables of items")
 def test_embeddings_are_told_by_their_rows():
     for rows, offset in ((3, 0), (4, 1), (7, None)):
         items = found([keras.layers.Embedding(rows, 2, name="own")])

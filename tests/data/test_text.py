@@ -6,6 +6,8 @@ from tfxc.data import Vocabulary, read_text, read_tokens
 
 BOOKS = "=== Ann ===\nDon't stop -- don't!\n'Tis 2 well-worn é’s\n\n=== Bob ===\nStop.\n"
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*the last, has no end")
+
 
 def written(tmp_path, data):
     path = tmp_path / "books.txt"

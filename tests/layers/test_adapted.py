@@ -55,6 +55,7 @@ def test_what_was_traced_follows_what_a_normalization_is_told(by, tmp_path):
     np.testing.assert_allclose(model.predict(x, verbose=0)["scores"][:, :3], wanted, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The training in .* is finished")
 @pytest.mark.parametrize("by", ["compile", "load_weights", "of a plain model", "checkpoint", "backup"])
 def test_class_vectors_are_by_what_a_normalization_of_the_item_encoder_is_told(by, tmp_path):
     x, y, items = features(8), np.arange(8), features(NUM_CLASSES)

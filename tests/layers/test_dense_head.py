@@ -198,6 +198,7 @@ def test_that_no_file_of_a_plain_tied_head_loads_is_said_when_it_is_saved(tmp_pa
         keras.models.load_model(tmp_path / "model.keras")
 
 
+@pytest.mark.filterwarnings("ignore:The head is tied to 'items' without an ExtremeClassifier")
 def test_a_tied_head_owns_no_table():
     layer = make_head("tied all", 5, 4)
     assert [tuple(weight.shape) for weight in layer.weights] == [(5,)]

@@ -181,6 +181,7 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
 
 
+@pytest.mark.filterwarnings("ignore:.*hard negatives were not renewed")
 def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))

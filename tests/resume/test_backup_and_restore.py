@@ -122,6 +122,7 @@ def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, 
     assert callback.told.tolist() == [10.0] * 3 and callback.sum.tolist() == [12.0] * 3
 
 
+@pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, script, two_epochs, whole):
     expected, folder = two_epochs
     shutil.copytree(folder, tmp_path / "backups")
@@ -226,6 +227,7 @@ def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     assert logs["loss"] == expected[1]["loss"]
 
 
+@pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     stopping = [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
     expected = script(tmp_path, callbacks=stopping)
@@ -528,6 +530,7 @@ def test_of_larger_batches_an_epoch_may_have_none_left(tmp_path):
     assert model.history.epoch == [0, 2] and len(model.history.history["loss"]) == 2
 
 
+@pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_backup_of_other_class_names_is_refused(tmp_path):
     names = [f"item {i}" for i in range(NUM_CLASSES)]
 

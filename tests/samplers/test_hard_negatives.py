@@ -237,6 +237,7 @@ def test_queries_are_handed_in_once_a_step(tmp_path):
     np.testing.assert_array_equal(values[[2, 0]], query)
 
 
+@pytest.mark.filterwarnings("ignore:HardNegatives has no table")
 def test_bad_arguments(tmp_path):
     for arguments, message in [
         ({"num_hard": 0}, "num_hard must be an integer of at least 1, but got 0"),
