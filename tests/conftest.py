@@ -93,5 +93,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "_keras" in item.path.parts:  # where the two Keras differ, with the examples of its docstrings
             item.add_marker("both_keras")
-    items.sort(key=lambda item: item.path.name not in EARLY)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path.name not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))

@@ -5,6 +5,7 @@ fail the tests named beside it; the exit status is 1 if a mutant passes, or if i
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSISTENCY = "tests/test_consistency.py"
@@ -25,6 +28,7 @@ class Mutant(NamedTuple):
     old: str
     new: str
     tests: str  # of pytest, with its options
+    environment: dict = {}
 
 
 MUTANTS = [
@@ -241,6 +245,26 @@ MUTANTS = [
 ]
 
 
+def forks():
+    """A mutant for each place of ``_keras`` that asks which Keras runs: tf-keras passes for Keras 3 there."""
+    for path in sorted((ROOT / "tfxc" / "_keras").glob("*.py")):
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines):
+            if re.search(r"\bIS_KERAS_3\b", line) and "import" not in line and "IS_KERAS_3 =" not in line:
+                before = lines[max(number - 3, 0) : number]
+                yield Mutant(
+                    f"tf-keras passes for Keras 3 in {path.name}, line {number + 1}: {line.strip()}",
+                    str(path.relative_to(ROOT)),
+                    "\n".join([*before, line]),
+                    "\n".join([*before, line.replace("IS_KERAS_3", "(not IS_KERAS_3)")]),
+                    "-m both_keras --doctest-modules tests/_keras tfxc/_keras tests",
+                    {"TF_USE_LEGACY_KERAS": "1"},
+                )
+
+
+MUTANTS += forks()
+
+
 def copy_of_the_project(folder):
     """Copies what git tracks, and the compiled ops."""
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
@@ -260,17 +284,33 @@ def verdict(mutant, folder):
         return "LINE IS GONE"
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     options = ["-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutant.tests)]
-    command = [sys.executable, "-m", "pytest", *options]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    process = os.fork()  # of this one, which has imported TensorFlow and not started it
+    if not process:
+        os._exit(run_tests(folder, options, mutant.environment))
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     path.write_text(text, encoding="utf-8")
-    return {0: "MISSED", 1: "found"}.get(done.returncode, f"pytest ended with {done.returncode}")
+    return {0: "MISSED", 1: "found", 2: "found"}.get(code, f"pytest ended with {code}")
+
+
+def run_tests(folder, options, environment):
+    """The exit status of pytest in a copy of the project; what it prints goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
+    os.environ.update({"PYTHONPATH": str(folder), **environment})
+    os.chdir(folder)
+    sys.path[0] = str(folder)
+    return pytest.main(options)
 
 
 def main():
     wanted = sys.argv[1:]
     mutants = [m for m in MUTANTS if not wanted or any(word in m.what for word in wanted)]
     missed = 0
+    import keras  # noqa: F401
+    import tensorflow  # noqa: F401
+    import tf_keras  # noqa: F401
+
     with tempfile.TemporaryDirectory() as folder:
         copy_of_the_project(folder)
         for mutant in mutants:
