@@ -65,12 +65,16 @@ def path(request):
         yield request.param
 
 
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of the test
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("kernels"):
-        from tfxc.ops import library
+    """Marks that say how a test runs: whether its functions are traced, and whether it runs at all."""
+    import tensorflow as tf
 
-        if not library.use_compiled():
-            pytest.skip("needs the compiled ops")
+    from tfxc.ops import library
+
+    tf.config.run_functions_eagerly(item.get_closest_marker("traced") is None)
+    if item.get_closest_marker("kernels") and not library.use_compiled():
+        pytest.skip("needs the compiled ops")
 
 
 # What starts processes comes first: last, it would keep one worker busy and the other waiting.
@@ -93,6 +97,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "_keras" in item.path.parts:  # where the two Keras differ, with the examples of its docstrings
             item.add_marker("both_keras")
+        if {"ops", "fuzz"} & {*item.path.parts} or isinstance(item, pytest.DoctestItem):
+            item.add_marker("traced")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))

@@ -148,6 +148,7 @@ def test_a_layers_table_is_never_drawn_whole(layer, monkeypatch):
     assert [tf_variable(weight).shape for weight in built.weights] == [(ROWS, DIM)]
 
 
+@pytest.mark.traced
 def test_a_table_that_is_built_while_a_step_is_traced_has_the_same_numbers():
     def built(run):
         head = DenseHead(ROWS, embeddings_initializer=keras.initializers.GlorotUniform(seed=1))

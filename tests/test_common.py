@@ -378,6 +378,7 @@ def test_export_serves_the_same(name, tmp_path):
 BUILT = [name for name in SAMPLERS if name not in SAME_STATE | {"Uniform", "MIDX"}]
 
 
+@pytest.mark.traced
 @named(BUILT)
 def test_a_sampler_may_be_built_while_a_step_is_traced(name):
     """As that of a model whose encoder tells its width only in the first batch of a generator."""

@@ -201,6 +201,7 @@ CELLS = [
 CELLS += itertools.product(FORMS, ("ranking", "partition"), SETS)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(("name", "estimator", "num_labels"), CELLS)
 def test_the_truth_is_fitted(name, estimator, num_labels):
     # Draws from a batch's labels are no better than the labels: of these it takes more, and fewer each.

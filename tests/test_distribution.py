@@ -10,7 +10,7 @@ from processes import Process
 
 from tfxc._keras import IS_KERAS_3
 
-pytestmark = pytest.mark.both_keras
+pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
 
 def end(process):

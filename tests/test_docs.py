@@ -15,6 +15,7 @@ import tensorflow as tf
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 
+pytestmark = pytest.mark.traced
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

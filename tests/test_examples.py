@@ -169,6 +169,7 @@ def test_names_on_the_standard_input_may_have_blanks(monkeypatch):
     assert names_in("green tea\tmilk\r\n") == ["green tea", "milk"] and names_in("\r\n") == []
 
 
+@pytest.mark.traced
 def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
     module = tf.Module()
     module.serve = tf.function(lambda price: {"vectors": price}, [tf.TensorSpec([None, 3], name="price")])

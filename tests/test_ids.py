@@ -10,6 +10,7 @@ from memory_checks import all_shapes
 from tfxc.ids import check_ids, drop_duplicates, fitting_int32, hits, int32_ids, is_among
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("bad", [8, -2, 2**33])
 def test_an_id_outside_the_range_is_named_with_its_place(traced, bad):
@@ -32,6 +33,7 @@ def test_ids_are_integers(ids):
     assert check_ids([[]], 8).shape == (1, 0)
 
 
+@pytest.mark.traced
 def test_no_ids_may_be_of_any_type_though_a_graph_does_not_know_how_many_rows_there_are():
     check = tf.function(lambda ids: check_ids(ids, 8), reduce_retracing=True, autograph=False)
     for num_rows in (1, 2, 3):
@@ -77,6 +79,7 @@ def test_hits_name_the_column_of_the_positive():
     assert hits(tf.constant([2, 3, -1]), labels).numpy().tolist() == [[-1, 0, -1], [1, -1, -1]]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("width", [0, 1, 2, 9])
 def test_hits_are_those_of_each_id_compared_with_each_label(width, shared):
@@ -91,6 +94,7 @@ def test_hits_are_those_of_each_id_compared_with_each_label(width, shared):
         np.testing.assert_array_equal(run(tf.constant(ids), tf.constant(labels)), want)
 
 
+@pytest.mark.traced
 def test_hits_of_many_candidates_and_labels_take_little_memory():
     """All labels of a batch as candidates: compared each with each, they would be a gigabyte at once."""
     labels = tf.range(256 * 64) % 5000
@@ -120,6 +124,7 @@ def test_of_no_ids_none_is_hit_nor_among_others(shape):
     assert hits(ids, labels).shape == is_among(ids, labels).shape == shape
 
 
+@pytest.mark.traced
 def test_hits_of_a_width_known_when_it_runs_only():
     traced = tf.function(hits, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
     for labels, want in [([[3]], [[-1, 0]]), ([[2, 3]], [[-1, 1]]), ([[]], [[-1, -1]])]:
@@ -135,6 +140,7 @@ def test_membership_in_a_set(width):
     np.testing.assert_array_equal(is_among(tf.constant(ids, tf.int32), tf.constant(sets, tf.int32)), want)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("width", [1, None])
 def test_a_graph_that_does_not_know_the_sizes_knows_how_many_there_are(width):
     """Samplers ask for the rank of what these give, as a ``Mixture`` does."""

@@ -77,6 +77,7 @@ def test_a_sparse_multi_hot_matrix_is_not_mistaken_for_ids():
     assert pad_labels(ones).numpy().tolist() == [[1], [1]]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
     rows = np.eye(4, dtype=np.int64)[[3, 0, 1]]
@@ -93,6 +94,7 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
         padded(tf.sparse.from_dense([[[0, 0, 1], [1, 0, 0]]]))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("unknown", [False, True])
 @pytest.mark.parametrize(
     ("shape", "given", "want"),
@@ -172,6 +174,7 @@ def test_ranks_are_checked(query, labels):
         flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]]])
 def test_weights_of_sequences_whose_rank_is_not_known(weights):
     query, labels = tf.zeros([2, 2, 3]), tf.constant([[0, 1], [2, -1]])
@@ -184,6 +187,7 @@ def test_weights_of_sequences_whose_rank_is_not_known(weights):
     np.testing.assert_array_equal(traced(tf.constant(weights)), want)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("query", "labels"),
     [((4, 5, 3), (4,)), ((4, 5, 3), (4, 10)), ((4, 5, 3), (4, 5, 2, 1)), ((4, 3), (4, 2, 2))],
@@ -199,6 +203,7 @@ def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
     np.testing.assert_array_equal(flatten(tf.ones(query[:-1], tf.int32)), np.ones([np.prod(query[:-1]), 1]))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("position", [[], [5]])
 def test_there_is_a_row_of_labels_for_each_query(rows, position):
@@ -225,6 +230,7 @@ def test_the_ids_of_a_sparse_matrix_are_asked_for_in_a_form_that_it_has(dtype):
         pad_labels(matrix)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("position", [[], [5]])
 def test_there_is_a_weight_for_each_example(position):
     query, labels, weights = tf.zeros([4, *position, 2]), tf.zeros([4, *position], tf.int32), tf.ones([3])
@@ -237,6 +243,7 @@ def test_there_is_a_weight_for_each_example(position):
         tf.function(flatten_examples, input_signature=shapes)(query, labels, weights)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("width", [2, 4])
 def test_a_sequence_has_a_weight_for_each_position_or_one(width):
     query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32)
@@ -252,6 +259,7 @@ def test_a_sequence_has_a_weight_for_each_position_or_one(width):
             assert run(query, labels, weights)[2].numpy().tolist() == [2.0] * 3 + [3.0] * 3
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("positions", [2, 4])
 def test_a_sequence_has_a_label_for_each_position(positions):
     query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, positions], tf.int32)

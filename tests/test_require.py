@@ -14,6 +14,7 @@ def at_most_three(x):
         return tf.identity(x)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("compiled", [False, True])
 def test_what_holds_changes_nothing_and_what_does_not_is_told(compiled):
     check = tf.function(at_most_three, autograph=False) if compiled else at_most_three
@@ -25,6 +26,7 @@ def test_what_holds_changes_nothing_and_what_does_not_is_told(compiled):
         check(tf.constant([4.5, 3.0]))
 
 
+@pytest.mark.traced
 def test_tensors_are_shown_alike_in_a_graph_and_outside():
     def fail():
         require(
@@ -39,6 +41,7 @@ def test_tensors_are_shown_alike_in_a_graph_and_outside():
     assert sentences[0] == sentences[1]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("limit", "end"), [(4, r"\[-1, 4\)$"), (tf.constant(4), r"\[-1, n\) with n = 4$")], ids=["int", "tensor"]
@@ -56,6 +59,7 @@ def test_the_first_id_out_of_range_is_named(compiled, limit, end):
             check(tf.constant([[0, 0], [bad, -3]]))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_first_row_that_is_not_finite_is_named(compiled):
     def check(values):
@@ -72,6 +76,7 @@ def test_the_first_row_that_is_not_finite_is_named(compiled):
         check(tf.constant([[0.0, 0.0], [-inf, 0.0], [0.0, nan]]))
 
 
+@pytest.mark.traced
 def test_in_a_graph_it_is_one_op_that_runs_though_nobody_reads_it():
     @tf.function(autograph=False)
     def function(x):

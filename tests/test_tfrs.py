@@ -12,7 +12,7 @@ import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import tf_variable
 
-pytestmark = pytest.mark.both_keras
+pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
 if IS_KERAS_3:
     pytest.skip("TensorFlow Recommenders needs tf-keras", allow_module_level=True)

@@ -27,13 +27,15 @@ class Own(keras.optimizers.Optimizer):
 
     def build(self, variables):
         super().build(variables)
+        self._built = True  # as optimizers of tf-keras do
         self.sums = [add_slot(self, variable, "sum", variable.shape, 2.0) for variable in variables]
 
     def update_step(self, gradient, variable, learning_rate=None):
         index = variable_index(self, variable)
         self.constraint = constraint_of(self, index, variable)
         tf_variable(self.sums[index]).assign_add(tf.cast(gradient, tf.float32))
-        tf_variable(variable).assign_sub(tf.cast(self.learning_rate, variable.dtype) * gradient)
+        step = tf.cast(gradient, tf.float32) * tf.cast(self.learning_rate, tf.float32)
+        tf_variable(variable).assign_sub(tf.cast(step, variable.dtype))
 
     def get_config(self):
         config = super().get_config()

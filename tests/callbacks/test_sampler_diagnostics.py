@@ -72,6 +72,7 @@ def test_training_goes_on_as_without_it():
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_steps_at_once_are_one_batch_of_the_logs():
     recorder = Recorder()

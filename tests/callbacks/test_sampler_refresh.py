@@ -57,6 +57,7 @@ def recorded(callback, epochs=3, num_steps=4, fits=1, steps_per_execution=1, mod
     return list(sampler.steps), history
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("callback", "steps"),
     [
@@ -80,6 +81,7 @@ def test_schedule(callback, steps):
     )
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("num_steps", "epochs", "steps"),
     [(350, 1, [0, 100, 300]), (60, 7, [0, 100, 240, 300, 420]), (250, 2, [0, 100, 250, 300])],
@@ -89,6 +91,7 @@ def test_by_itself_early_then_ever_more_rarely_but_every_long_epoch(num_steps, e
     assert got == [step for step in steps if step < num_steps * epochs]
 
 
+@pytest.mark.traced
 def test_the_age_of_the_index_is_logged():
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
     assert history["sampler/index_age"] == [1, 2]  # rebuilt after 3 and 6
@@ -96,6 +99,7 @@ def test_the_age_of_the_index_is_logged():
     assert "sampler/index_age" not in fitted(Uniform(2), callbacks=[SamplerRefresh()], verbose=0)
 
 
+@pytest.mark.traced
 def test_a_resumed_training_goes_on_counting(tmp_path):
     """The weights and the optimizer are restored by a callback that comes after this one."""
     directory = str(tmp_path / "backup")
@@ -123,12 +127,14 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_several_steps_an_execution_count_as_several():
     assert recorded(SamplerRefresh(every=4), steps_per_execution=2)[0] == [4, 8, 12]
     assert recorded(SamplerRefresh(every=3), steps_per_execution=2)[0] == [4, 6, 10, 12]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("every", ["auto", "epoch", 1])
 def test_with_another_model_or_optimizer_it_begins_anew(every):
     callback, models = SamplerRefresh(every), [new_model() for _ in range(2)]
@@ -141,6 +147,7 @@ def test_with_another_model_or_optimizer_it_begins_anew(every):
         assert history["sampler/index_age"] == expected[1]["sampler/index_age"]
 
 
+@pytest.mark.traced
 def test_the_count_goes_on_in_the_next_fit():
     assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
     assert recorded(SamplerRefresh(every=50), epochs=1, fits=9)[0] == [4, 8, 16, 32]

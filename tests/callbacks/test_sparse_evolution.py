@@ -60,6 +60,7 @@ def test_the_magnitude_is_that_of_all_that_moved_in_the_epoch(monkeypatch):
     np.testing.assert_allclose(history["rewire/dropped_magnitude"], [0.2])
 
 
+@pytest.mark.traced
 def test_several_steps_in_one_call():
     assert len(recorded(SparseEvolution(every=4), epochs=2, num_steps=8, steps_per_execution=2)[0]) == 4
 

@@ -15,7 +15,7 @@ from tfxc._keras import IS_KERAS_3
 from tfxc.model.memory import MemoryReport
 from tfxc.ops import library
 
-pytestmark = pytest.mark.both_keras
+pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
 PROGRAM = Path(__file__).with_name("in_process.py")
 needs_tf_keras = pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
@@ -121,6 +121,7 @@ def test_memory_is_that_of_one_machine_but_for_codebooks(results):
     assert 1 < servers["indices"] / alone["indices"] < 1.1
 
 
+@pytest.mark.traced
 @needs_tf_keras
 def test_a_draw_outside_of_graphs(results):
     drawn = results["drawn outside"]

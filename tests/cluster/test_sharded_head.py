@@ -80,6 +80,7 @@ def dense(gradient):
     return tf.convert_to_tensor(gradient)
 
 
+@pytest.mark.traced
 @EACH_WAY
 def test_scores_of_own_and_of_shared_classes(both, compiled):
     ids, labels = tf.constant([[0, 7, -1], [3, 3, 2], [4, 5, 6]]), tf.constant([[1], [-1], [3]])
@@ -93,6 +94,7 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
         gradients(*both, tf.function(function, autograph=False) if compiled else function)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("class_ids", [[2, 7, 7], np.zeros([0, 3], np.int32)], ids=["shared", "own"])
 @EACH_WAY
 def test_a_batch_without_a_query(both, class_ids, compiled):

@@ -120,6 +120,7 @@ def test_distinct_names_are_found_in_little_memory():
     assert found is None and peak < 120 * len(names)
 
 
+@pytest.mark.traced
 def test_names_of_a_graph_are_refused_with_what_looks_them_up():
     data = tf.data.Dataset.from_tensor_slices(["b", "a"]).batch(2)
     with pytest.raises(ValueError, match="tensor of a graph.* map keras.layers.StringLookup"):

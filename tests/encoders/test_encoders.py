@@ -47,6 +47,7 @@ def test_padding_is_masked_and_may_fill_a_whole_row(encode):
     assert np.isfinite(query).all()
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras looks at the padding before it takes cuDNN")
 def test_where_there_is_a_gpu_padding_is_in_front_all_the_same(monkeypatch, tmp_path):

@@ -128,6 +128,7 @@ def test_zeros_and_an_empty_batch(family):
     assert codes_of(family, np.zeros((0, 9)), 3, 4).shape == (0, 3)
 
 
+@pytest.mark.traced
 @EVERY
 def test_in_a_graph_of_unknown_batch_size(family):
     draw, hashed = FAMILIES[family]

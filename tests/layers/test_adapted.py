@@ -30,6 +30,7 @@ def test_other_layers_have_nothing_to_copy():
     copy_adapted(keras.layers.Dense(2), keras.layers.Dense(2))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("by", ["compile", "load_weights"])
 def test_what_was_traced_follows_what_a_normalization_is_told(by, tmp_path):
     x = features(8)

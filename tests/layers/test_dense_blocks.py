@@ -84,6 +84,7 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
         assert np.isclose(one, other, rtol=1e-4, atol=1e-5).mean() > 0.95
 
 
+@pytest.mark.traced
 @LOSS_OR_CONFIGURATION
 def test_equals_the_plain_loss(tiny_blocks, loss, name):  # noqa: F811
     run = tf.function(gradients) if name == "plain" else gradients
@@ -227,6 +228,7 @@ def test_filtered_training_goes_where_exact_training_goes():
     assert abs(filtered - exact) < 0.1 * exact + 0.02, losses
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("loss", "name"),
     [(SoftmaxCrossentropy(), name) for name in ("plain", "tied all", "bfloat16", "tied bfloat16")]
@@ -255,6 +257,7 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
     check_sizes(shapes, layer, num_queries)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("what", "name"),
     [

@@ -242,6 +242,7 @@ def test_a_tied_bfloat16_table_trains(kind):
     assert model.head.table_variable.dtype == tf.bfloat16
 
 
+@pytest.mark.traced
 def test_all_scores_of_a_tied_bfloat16_table_in_a_function():
     head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True, table_dtype="bfloat16")
     model = half_model(None, LazyAdam(), head, half_items())

@@ -47,6 +47,7 @@ def test_top_k_equals_ranking_all_logits(tiny_blocks, name, num_classes, num_que
         np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.traced
 def test_a_head_that_is_not_built_and_a_k_of_none_are_refused():
     query = queries(3, 4)
     with pytest.raises(ValueError, match="no class vectors yet: call a model with it"):
@@ -72,6 +73,7 @@ def test_queries_of_another_width_are_refused(name, width):
             ask(query)
 
 
+@pytest.mark.traced
 @EVERY_CONFIGURATION
 def test_a_graph_need_not_know_the_width_of_queries(name):
     layer, query = make_head(name, 9, 4), queries(3, 4)
@@ -137,6 +139,7 @@ def test_only_allowed_classes_are_ranked(allow):
         layer.top_k(query, 3, allow=[[12]])
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("name", ["exclude", "allow"])
 def test_class_ids_may_be_ragged_and_another_number_of_rows_is_named(name):
     layer, query = make_head("bias", 12, 5), queries(2, 5)
@@ -185,6 +188,7 @@ def test_probes_of_a_head_without_them_are_refused(name):
         make_head(name, 9, 3).top_k(queries(2, 3), 2, num_probes=1)
 
 
+@pytest.mark.traced
 def test_k_as_a_tensor(tiny_blocks):  # noqa: F811
     layer, query = make_head("plain", 9, 3), queries(2, 3)
 
@@ -393,6 +397,7 @@ LABELS = tf.constant([[3, -1], [28, 0], [-1, -1], [7, 8]])
 LOSSES = [SoftmaxCrossentropy(), SoftmaxCrossentropy(decoupled=True), BinaryCrossentropy(), SquaredHinge()]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 @pytest.mark.parametrize("traced", [False, True])
 def test_two_functions_make_a_head(twins, loss, traced):

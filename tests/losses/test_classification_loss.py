@@ -92,6 +92,7 @@ def test_the_name_is_that_of_the_class():
     assert [loss.name for loss in losses] == names
 
 
+@pytest.mark.traced
 def test_logits_whose_number_of_classes_a_graph_does_not_know():
     loss, logits = SoftmaxCrossentropy(), queries()
     for labels, spec in (([4, 0, 2], [None]), ([[4, 1], [0, -1], [2, 3]], [None, None])):

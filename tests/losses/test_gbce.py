@@ -51,6 +51,7 @@ def test_over_all_classes_it_is_the_binary_crossentropy():
 UNIGRAM = Unigram(4, counts=np.arange(1, 7), seed=0)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("sampler", "t"), [(Uniform(4, seed=0), 1.0), (UNIGRAM, 0.0), (UNIGRAM, 0.75), (UNIGRAM, 1.0)]
 )

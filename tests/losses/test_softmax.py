@@ -194,6 +194,7 @@ def test_gradients_with_positives_that_were_passed_over():
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_many_labels_take_little_memory(decoupled):
     """A batch with one example of very many labels has room for so many in each."""
@@ -394,6 +395,7 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     assert biases[1] > 3 * biases[2] - 4 * errors[2]
 
 
+@pytest.mark.traced
 def test_training_converges_to_the_frequencies_of_the_data():
     """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
 

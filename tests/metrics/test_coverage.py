@@ -31,6 +31,7 @@ def test_what_does_not_count():
     assert float(metric.result()) == 0.25
 
 
+@pytest.mark.traced
 def test_scores_and_a_graph():
     metric = CoverageAtK(2, num_classes=3)
 

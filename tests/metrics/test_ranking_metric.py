@@ -26,6 +26,7 @@ def test_relevance_by_hand():
     assert relevance(ids, labels).numpy().tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("k", [1, 2, 60])
 def test_relevance_of_many_ids_holds_no_table_of_all_pairs(k):
     """Of all pairs there would be k² numbers an example."""
@@ -156,6 +157,7 @@ def test_what_predict_returns_is_ranked():
     assert float(metric.result()) == 0.5
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("size", [4, None])
 @pytest.mark.parametrize(
     ("labels", "message"),
@@ -202,6 +204,7 @@ def test_labels_of_0_and_1_alone_are_ids_where_no_row_is_a_class_each():
     assert float(metric.result()) == 0.5
 
 
+@pytest.mark.traced
 def test_weights_of_another_length():
     metric = PrecisionAtK(1)
     with pytest.raises(ValueError, match="sample_weight must hold a number for each.*are 3 instead of 2"):
@@ -215,6 +218,7 @@ def test_weights_of_another_length():
         update([1.0])
 
 
+@pytest.mark.traced
 def test_too_few_ids_are_found_in_a_graph():
     metric = PrecisionAtK(3)
 
@@ -278,6 +282,7 @@ def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
     np.testing.assert_allclose(model.evaluate(x, labels, 4, verbose=0), want, rtol=1e-6)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_labels_of_sequences_that_end_before_the_last_position(in_graph):
     ragged = tf.ragged.constant([[3], [1, 7], []])

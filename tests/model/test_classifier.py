@@ -99,6 +99,7 @@ def test_evaluation_is_exact_and_draws_nothing(loss, name):
         np.testing.assert_array_equal(old, new)  # the sampler's counter too
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("form", ["ragged", "sparse"])
 def test_metrics_of_labels_whose_width_a_graph_does_not_know(form):
     """Keras 3 knows the size of these batches, as they fill the epoch."""
@@ -150,6 +151,7 @@ def test_rank_takes_lists():
     assert make_model(encoder=texts).rank(["red rose"], 2)["ids"].shape == (1, 2)
 
 
+@pytest.mark.traced
 def test_rank_is_one_graph_for_every_k_and_filter():
     model, x = make_model(), features(7)
     logits, allow = all_logits(model, x), [[3, 8, 2]]

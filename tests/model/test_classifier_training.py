@@ -189,6 +189,7 @@ def test_a_model_without_trainable_weights_is_warned_of_and_stays():
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_ways_to_run_a_step_agree():
     x, y = learnable(32)

@@ -26,6 +26,7 @@ def test_dense_gradients_give_the_numbers_of_keras_adam(shape):
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=1e-6)
 
 
+@pytest.mark.traced
 @pytest.mark.kernels
 def test_a_dense_step_of_a_table_is_made_where_it_lies():
     table, small = tf.Variable(tf.zeros([1 << 16, 2])), tf.Variable(tf.zeros([8, 2]))

@@ -90,6 +90,7 @@ def test_clipping_sees_summed_rows(option, table, other):
     np.testing.assert_allclose(variables[1].numpy(), -np.array(other), rtol=1e-6)
 
 
+@pytest.mark.traced
 @every_optimizer
 @pytest.mark.parametrize("option", ["clipnorm", "clipvalue", "global_clipnorm"])
 def test_clipped_steps_inside_xla_are_those_outside(optimizer_class, option):
@@ -199,6 +200,7 @@ def test_config_round_trip(optimizer_class):
     assert float(restored.learning_rate) == 0.25
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.usefixtures("path")
 @every_optimizer
@@ -232,6 +234,7 @@ def rate_of_now():
     return RATE.read_value()
 
 
+@pytest.mark.traced
 @every_optimizer
 def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
     table, gradient = tf.Variable(tf.zeros([2, 1])), sparse([[1]], [0])
@@ -260,6 +263,7 @@ def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.traced
 @every_optimizer
 def test_graph_and_eager_agree(optimizer_class):
     tables = []
@@ -295,6 +299,7 @@ def fastest(action, repeats=20):
     return min(seconds() for _ in range(repeats))
 
 
+@pytest.mark.traced
 @every_optimizer
 def test_a_step_costs_far_less_than_one_copy_of_the_table(optimizer_class):
     table = tf.Variable(tf.zeros([200_000, 64]))

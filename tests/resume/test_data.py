@@ -38,6 +38,7 @@ def test_forms_of_data(tmp_path, script, kind):
         assert_same(script(tmp_path / "killed", 3, **options), expected)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_several_steps_at_once(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=3)).run
@@ -57,6 +58,7 @@ def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
     assert_same(script(tmp_path / "killed", 3, initial_epoch=3, **options), expected)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=2)).run

@@ -16,6 +16,7 @@ def test_padding_reads_class_0():
     ]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("make", [lambda: Unigram(2, counts="saved"), lambda: InBatch(2, counts="saved")])
 def test_saved_counts_that_were_never_loaded_fail(make, traced):
@@ -26,6 +27,7 @@ def test_saved_counts_that_were_never_loaded_fail(make, traced):
         ask(Step(tf.zeros([2, 4]), tf.constant([[1], [0]])))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_running_counts_are_those_of_all_labels_so_far(traced):
     counts = RunningCounts(smoothing=0.5)

@@ -74,6 +74,7 @@ def test_reproducible():
     assert (steps[0] != steps[1]).any()
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_counting_while_training(traced):
     """Occurrences count, not steps, and the counts of a step's own labels are in."""

@@ -144,6 +144,7 @@ def test_a_query_that_no_class_answers_still_draws(kind):
         np.testing.assert_allclose(probs, 1 / 300, rtol=1e-3)
 
 
+@pytest.mark.traced
 @pytest.mark.usefixtures("path")
 @BOTH
 def test_refresh_takes_effect_in_a_traced_function(kind):

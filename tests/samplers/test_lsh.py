@@ -157,6 +157,7 @@ def test_class_vectors_are_hashed_block_by_block():
     np.testing.assert_array_equal(tf_variable(sampler.codes), sampler._codes_of(tf.constant(vectors)).numpy())
 
 
+@pytest.mark.traced
 @pytest.mark.usefixtures("path")
 def test_refresh_takes_effect_in_a_traced_function():
     vectors = clustered(60, 6)

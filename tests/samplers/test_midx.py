@@ -221,6 +221,7 @@ def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_onc
     np.testing.assert_allclose(threshold.copy().view(np.float32), want_threshold, rtol=1e-6)
 
 
+@pytest.mark.traced
 @pytest.mark.usefixtures("path")
 def test_refresh_takes_effect_in_a_traced_function():
     sampler = make(200, 60)
@@ -247,6 +248,7 @@ def test_without_queries(shared):
     assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
 
 
+@pytest.mark.traced
 def test_queries_that_are_not_finite_are_an_error():
     sampler = make(3, 20)
     sampler.build((20, 4))

@@ -220,6 +220,7 @@ def test_each_part_that_learns_does_so_from_all_candidates():
         assert (tf_variable(codebook).numpy() != old).any()
 
 
+@pytest.mark.traced
 def test_a_part_of_a_size_that_a_graph_does_not_know():
     mixture = built([Uniform(3, seed=3), HardNegatives(2, 2, seed=1), InBatch()])
 

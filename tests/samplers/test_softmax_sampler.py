@@ -46,6 +46,7 @@ def test_without_queries():
     assert ids.shape == counted.shape == (0, 10)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_logits_that_are_not_finite_name_the_query(traced):
     sampler = built(np.ones((3, 2), np.float32))

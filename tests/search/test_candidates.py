@@ -38,6 +38,7 @@ def test_allowed_classes_rank_once(allow):
         best_allowed(score, tf.constant([[5]]), 5, 2, 3, NONE)
 
 
+@pytest.mark.traced
 def test_a_width_of_zero_allows_every_class():
     search, ranked = lambda: tf.constant("all"), lambda: tf.constant("allowed")
     choose = tf.function(

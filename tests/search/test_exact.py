@@ -27,6 +27,7 @@ def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
         np.testing.assert_array_equal(ids, want_ids)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("column", [0, 6, 66])  # the last belongs to no group
 @pytest.mark.parametrize("k", [1, 5, 60])
 def test_grouped_passes_nan_over(monkeypatch, column, k):
@@ -61,6 +62,7 @@ def test_folding_blocks_equals_the_whole_row(block):
     np.testing.assert_array_equal(carry[1], want_ids)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(("block", "in_graph"), [(7, False), (80, True), (200, False), (200, True)])
 def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     monkeypatch.setattr(exact, "GROUP", 4)

@@ -232,6 +232,7 @@ def test_counts_that_no_int32_holds_are_clamped(small):
     np.testing.assert_array_equal(found.ids, head.top_k(queries(2, 6), 60).ids)
 
 
+@pytest.mark.traced
 def test_a_graph_need_not_know_the_width_of_queries(small):
     head, index = small
     query = head.effective_query(queries(2, 6))
@@ -373,6 +374,7 @@ def test_a_number_of_probes_that_was_set_is_checked(small, monkeypatch):
         index.top_k(query, 3)
 
 
+@pytest.mark.traced
 def test_lists_of_ids_are_traced_once(small):
     head, index = small
     query = head.effective_query(queries(2, 6))

@@ -1,6 +1,7 @@
 """What is made of weights when a SavedModel is loaded."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfxc.search.made_on_load import MadeOnLoad
@@ -22,6 +23,7 @@ def saved(path, numbers):
 NUMBERS = np.array([[1.5, -2.0], [0.0, 5.0], [-127.0, 64.0]], np.float32)
 
 
+@pytest.mark.traced
 def test_the_file_holds_few_bits_and_the_graph_reads_float32(tmp_path):
     numbers = np.tile(NUMBERS, [20_000, 1]).reshape(3, -1)
     path = saved(str(tmp_path), numbers)
@@ -34,6 +36,7 @@ def test_the_file_holds_few_bits_and_the_graph_reads_float32(tmp_path):
     assert "MatMul" in ops and "Cast" not in ops
 
 
+@pytest.mark.traced
 def test_a_session_as_of_a_server_makes_it_too(tmp_path):
     path = saved(str(tmp_path), NUMBERS)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -43,6 +46,7 @@ def test_a_session_as_of_a_server_makes_it_too(tmp_path):
     np.testing.assert_array_equal(y, NUMBERS)
 
 
+@pytest.mark.traced
 def test_two_saved_models_in_a_process_have_numbers_of_their_own(tmp_path):
     paths = [saved(str(tmp_path / str(i)), NUMBERS * i) for i in (0, 1)]
     one, other, again = (tf.saved_model.load(path) for path in (*paths, paths[1]))

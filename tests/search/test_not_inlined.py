@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfxc.search.not_inlined import not_inlined
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("taken", [True, False])
 def test_the_branch_is_a_function_of_its_own(taken):
     start = tf.Variable(1.0)

@@ -22,8 +22,9 @@ def forget_layer(owner, layer):
         >>> model = keras.Model()
         >>> model.part = keras.layers.Dense(2)
         >>> forget_layer(model, model.part)
-        >>> len(layers_of(model))  # the model itself
-        1
+        >>> model.part = keras.layers.Dense(3)
+        >>> len(layers_of(model))  # the model itself and its part
+        2
     """
     if IS_KERAS_3:  # tf-keras does it by itself
         owner._tracker.untrack(layer)
