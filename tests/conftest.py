@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import sys
 import zlib
 from unittest.mock import patch
 
@@ -36,6 +37,23 @@ def fixed_seed(request):
     with patch.object(pywrap_tfe, "TFE_ContextClearCaches"):
         keras.utils.set_random_seed(0)
     context()._seed = zlib.crc32(request.node.nodeid.encode()) >> 1
+
+
+@pytest.fixture(autouse=True)
+def graphs_are_traced(request, monkeypatch):
+    """A test that makes a graph of its own is marked so, or nothing would trace it."""
+    import tensorflow as tf
+
+    if request.node.get_closest_marker("traced"):
+        return
+    function, module = tf.function, request.node.path.stem
+
+    def only_for_others(*args, **options):
+        if sys._getframe(1).f_globals["__name__"] == module:
+            pytest.fail("This test calls tf.function, so it needs pytest.mark.traced.")
+        return function(*args, **options)
+
+    monkeypatch.setattr(tf, "function", only_for_others)
 
 
 @pytest.fixture(autouse=True, scope="module")

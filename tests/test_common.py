@@ -361,6 +361,7 @@ OPTIONS = [name for name in HEADS if name.endswith("options")]
 ENCODERS = "DenseHead, tied", "EncodedHead, all options"  # in whose exports there are Keras's own layers
 
 
+@pytest.mark.traced
 @named(["DenseHead, tied", *OPTIONS], ENCODERS)
 def test_export_serves_the_same(name, tmp_path):
     model = trained_once(name)

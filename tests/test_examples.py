@@ -131,6 +131,7 @@ def test_every_sampler_that_can_be_named_draws():
         assert ids.size and ids.max() < 20, name
 
 
+@pytest.mark.traced
 def test_trains_resumes_compares_exports_and_answers(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     out = tmp_path / "out"
@@ -187,6 +188,7 @@ def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
             run("query_saved_model.py", tmp_path / folder, "tea")
 
 
+@pytest.mark.traced
 def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join([*lines, ""]))

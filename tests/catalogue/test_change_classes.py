@@ -120,6 +120,7 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
     assert np.isfinite(history).all()
 
 
+@pytest.mark.traced
 def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     names = [f"item {i}" for i in range(3000)]
     retired = set(names[::10])
@@ -391,6 +392,7 @@ def test_new_rows_by_a_function_or_from_similar_names():
     assert near[7] + near[17] > 0 and not np.allclose(values(changed)["table"][-1], before.mean(0))
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_it_is_an_ordinary_model(tmp_path):
     changed = tfxc.change_classes(trained(named(samplers.MIDX(6, num_codewords=4))), OTHER)
@@ -406,6 +408,7 @@ def test_it_is_an_ordinary_model(tmp_path):
     assert tfxc.change_classes(loaded, names).class_names == NAMES
 
 
+@pytest.mark.traced
 def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(tmp_path):
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), k=10, class_names=NAMES[:3])
     assert model.predict(features(2), verbose=0)["ids"].shape == (2, 3)

@@ -102,6 +102,7 @@ def test_learns_from_what_came_before(encode):
     assert np.mean((best == items[:, 1:])[:, 2:]) > 0.9
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 @ONE_ENCODER
 def test_is_saved_loaded_and_exported(encode, tmp_path):

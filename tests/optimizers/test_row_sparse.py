@@ -381,6 +381,7 @@ def sampled_model(optimizer, **head):
     return model
 
 
+@pytest.mark.traced
 @pytest.mark.kernels
 @pytest.mark.parametrize(
     ("optimizer_class", "head", "options", "direct"),
