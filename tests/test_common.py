@@ -22,6 +22,7 @@ from tfxc import head_loss, layers, losses, metrics, optimizers, samplers
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 
+pytestmark = pytest.mark.filterwarnings("ignore:HardNegatives has no table")
 COUNTS = np.arange(1.0, NUM_CLASSES + 1)
 
 

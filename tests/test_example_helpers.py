@@ -253,6 +253,7 @@ def test_a_quiet_start_hides_nothing_else(monkeypatch, capfd):
     assert capfd.readouterr().err == "Out of memory.\n"
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("num_runs", [2, 7, 12])
 @pytest.mark.parametrize("clock", ["seconds", "processor_seconds"])
 def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):

@@ -209,6 +209,7 @@ def write_corpus(folder, words="the old man looked at sea . who is there ?"):
     return folder
 
 
+@pytest.mark.traced
 def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
     out = tmp_path / "out"
     options = ["--data", write_corpus(tmp_path / "tiny"), "--dim", 32, "--dropout", 0, "--max-length", 5]
@@ -229,6 +230,7 @@ def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.traced
 def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--model", "transformer", "--dim", 8]
@@ -248,6 +250,7 @@ def write_points(path, num_points, seed):
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.traced
 def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
     write_points(tmp_path / "train.txt", 400, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)
@@ -276,6 +279,7 @@ def test_a_run_that_stopped_early_has_come_to_its_end(tmp_path):
     assert "val_loss" not in run("extreme_classification.py", *options)
 
 
+@pytest.mark.traced
 def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path):
     write_points(tmp_path / "train.txt", 200, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)
@@ -309,6 +313,7 @@ def test_sessions_become_points_labelled_with_the_next_item(tmp_path):
     assert (tmp_path / "label_names.txt").read_text() == "a\nb\nc\n"
 
 
+@pytest.mark.traced
 def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     write_points(tmp_path / "train.txt", 300, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)

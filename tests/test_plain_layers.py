@@ -36,6 +36,7 @@ def compiled(head, loss=None, **options):
     return model
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 @EVERY_HEAD
 def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
@@ -129,6 +130,7 @@ def two_outputs():
     return model
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_one_output_of_several():
     model, (x, item) = two_outputs(), learnable(128)
@@ -145,6 +147,7 @@ def test_one_output_of_several():
     assert trained["item_recall_at_1"] > 0.7 and trained["loss"] < 0.5 * want
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 @EVERY_HEAD
 def test_mixed_precision(name):

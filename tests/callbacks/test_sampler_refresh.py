@@ -254,6 +254,7 @@ def test_a_loop_of_batches_is_told_once_that_nothing_refreshes_its_index():
         model.train_on_batch(x, y)
 
 
+@pytest.mark.traced
 def test_not_where_one_is_given():
     for every in ("epoch", 1000):
         given = SamplerRefresh(every)

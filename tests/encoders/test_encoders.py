@@ -86,6 +86,7 @@ def test_a_bfloat16_table_is_shared_and_trained(encode):
         encode(10, max_length=3, table_dtype="float16")
 
 
+@pytest.mark.traced
 @EVERY_ENCODER
 def test_learns_from_what_came_before(encode):
     encoder = encode(10, max_length=5, dim=16, dropout=0.0)

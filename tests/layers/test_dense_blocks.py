@@ -174,6 +174,7 @@ def filtered_reference(layer, query, labels, threshold):
     return [d_query, *grads], touched
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("name", "threshold"), [*((name, 0.2) for name in CONFIGURATIONS), ("plain", 1e-30), ("all", 1e-30)]
 )
@@ -203,6 +204,7 @@ def test_padding_touches_no_class():
     assert [one.indices.shape[0] for one in got] == [0, 0]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("way", ["as it runs"], indirect=True)  # by blocks the gradients are the same
 def test_filtered_training_goes_where_exact_training_goes():
     """The same validation loss, with fewer rows touched, from where the exact training had come."""
@@ -309,6 +311,7 @@ def check_sizes(shapes, layer, num_queries):
             assert layer.num_classes not in shape.as_list(), shape
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
 def test_all_logits_are_those_of_the_whole_at_once(tiny_blocks, wrap):  # noqa: F811
     layer, query = make_head("bfloat16", 29, 4), tf.constant(queries(3, 4))

@@ -210,6 +210,7 @@ def half_model(sampler, optimizer=None, head=None, encoder=None):
     return make_model(sampler, head=head, encoder=encoder, optimizer=optimizer or RowwiseAdagrad(0.3))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("kind", ["mixture", "none"])
 def test_a_bfloat16_table_trains(kind, tmp_path):
     model, (x, y) = half_model(SAMPLERS[kind]()), learnable(200)
@@ -232,6 +233,7 @@ def half_items(dtype="bfloat16"):
     return keras.Model(history, query)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("kind", ["shared", "none"])
 def test_a_tied_bfloat16_table_trains(kind):
     head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True, table_dtype="bfloat16")

@@ -107,6 +107,7 @@ def test_in_a_sequential_model():
     assert model.predict(x, verbose=0).shape == (3, 2)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_in_a_model_saved_and_exported(tmp_path):
     inputs = {
@@ -152,6 +153,7 @@ def test_sparse_weights_against_the_dense_product(combiner):
     assert np.isfinite(layer(counts)).all()
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("mode", ["int", "count"])
 def test_text_to_a_trained_model(mode):
     texts, labels = np.array(["green tea", "milk", "black tea with milk", ""]), np.array([0, 1, 2, 3])

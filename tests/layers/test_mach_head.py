@@ -179,6 +179,7 @@ def test_no_labels_at_all(num_queries):
     assert found.numpy().tolist() == [0.0] * num_queries
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("activation", "loss"),
     [

@@ -126,6 +126,7 @@ def test_samplers_see_the_biases_as_they_are():
     np.testing.assert_allclose(sketched - without, np.broadcast_to(bias, (4, 50)), atol=1e-4)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("sampler", "loss"),
     [

@@ -81,6 +81,7 @@ def files(folder):
     return sorted(name[-12:-6] for name in os.listdir(folder))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("start", "every", "staleness", "last"),
     [
@@ -100,6 +101,7 @@ def test_schedule(patient, tmp_path, start, every, staleness, last):
     assert files(tmp_path) == [last]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("depth", [2, 0, 1])
 def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, depth):
     mixed = sampler = HardNegatives(2, 4, num_retrieved=6)
@@ -136,6 +138,7 @@ def test_the_share_grows(patient, tmp_path):
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 2, 2, 2])
 
 
+@pytest.mark.traced
 def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
     go_on, find = threading.Event(), background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
@@ -156,6 +159,7 @@ def kill(thread):
     thread.join()
 
 
+@pytest.mark.traced
 def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch):
     begun = threading.Event()
 
@@ -194,6 +198,7 @@ def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_another_fit_goes_on(patient, tmp_path):
     model, mining = traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
@@ -268,6 +273,7 @@ def test_a_curriculum_ends_with_its_training(patient, tmp_path):
     assert history["mining/filled"][2] > 0.5
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("finished", [True, False])
 def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
     go_on, find = threading.Event(), background_search.build_index
@@ -313,6 +319,7 @@ def test_a_fit_that_is_cut_off_leaves_no_table(patient, tmp_path):
     assert model.sampler.take_filled_fraction() != 0
 
 
+@pytest.mark.traced
 def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tmp_path, monkeypatch):
     killed, fill = tmp_path / "killed", background_search.BackgroundSearch._fill
 
@@ -334,6 +341,7 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
     np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
 
 
+@pytest.mark.traced
 def test_a_later_table_is_of_another_run(patient, tmp_path):
     fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
     with warnings.catch_warnings():
@@ -366,6 +374,7 @@ def test_arguments_are_checked(tmp_path):
             fitted(model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, index=index), 1)
 
 
+@pytest.mark.traced
 def test_training_without_it_is_warned_of(tmp_path):
     for sampler in (HardNegatives(2, 4), Mixture([HardNegatives(2, 4), Uniform(3)])):
         with pytest.warns(

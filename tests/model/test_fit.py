@@ -35,6 +35,7 @@ def test_the_sentence_is_found(report, num_frames):
     assert sentence_of(report) == "Too large: 5 of 3"
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("call", ["fit", "predict"])
 def test_ids_of_another_vocabulary_are_told_as_such(call):
     layers = [keras.Input((3,), dtype="int32"), keras.layers.Embedding(5, 4), keras.layers.Flatten()]
@@ -58,6 +59,7 @@ def model_of(eager):
     return make_model(run_eagerly=eager)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize(

@@ -197,6 +197,7 @@ def test_classes_to_allow_are_no_inputs():
         split_inputs(inputs, encoder)
 
 
+@pytest.mark.traced
 def test_lists_of_classes_have_a_row_for_each_query():
     model = make_model()
     model.predict(features(3), verbose=0)

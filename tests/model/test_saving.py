@@ -90,6 +90,7 @@ def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("other", ["counts", "codewords", "mixture", "none"])
 def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, other):
     counts = np.arange(1.0, NUM_CLASSES + 1)

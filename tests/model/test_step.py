@@ -34,6 +34,7 @@ PADDED = tf.ragged.constant(ROWS, tf.int32).to_tensor(-1)
 WEIGHTS = [0.5, 2.0, 1.0, 0.0]
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
@@ -73,6 +74,7 @@ SUMMED_HEADS = {
 }
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "sampler", "estimator"),
     [

@@ -50,6 +50,7 @@ def schedules():
     ]
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_interrupted_anywhere_it_ends_as_it_would_have(tmp_path):
     """A new model each time, as in a new process."""
@@ -78,6 +79,7 @@ def bfloat16_script():
     return lambda *args, **options: again.run(*args, **{"batch_size": 10, "epochs": 2, **options})
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
     expected = bfloat16_script(tmp_path / "whole")
@@ -85,6 +87,7 @@ def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
     assert_same(bfloat16_script(tmp_path / "killed", 4), expected)
 
 
+@pytest.mark.traced
 def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script):
     def script(folder, *stop):
         stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=99, restore_best_weights=True)
@@ -94,6 +97,7 @@ def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script
     assert_same(script(tmp_path / "killed"), script(tmp_path / "whole"))
 
 
+@pytest.mark.traced
 def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
     def saved_as(name, *stop):
         log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=True)
@@ -107,6 +111,7 @@ def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
     assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
 
 
+@pytest.mark.traced
 def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, script):
     class Weighted(keras.callbacks.Callback):
         def __init__(self, told):
@@ -122,6 +127,7 @@ def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, 
     assert callback.told.tolist() == [10.0] * 3 and callback.sum.tolist() == [12.0] * 3
 
 
+@pytest.mark.traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, script, two_epochs, whole):
     expected, folder = two_epochs
@@ -204,6 +210,7 @@ class Active(keras.layers.Layer):
         return inputs
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     inner = keras.Sequential([keras.Input((DIM,)), Active()])  # lists the metric, too
@@ -227,6 +234,7 @@ def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     assert logs["loss"] == expected[1]["loss"]
 
 
+@pytest.mark.traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     stopping = [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
@@ -280,6 +288,7 @@ def ended_by_sigterm():
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.traced
 def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, whole):
     with ended_by_sigterm():
         script(tmp_path, 1000, callbacks=[Terminate(6)])
@@ -288,6 +297,7 @@ def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, w
     assert_same(script(tmp_path, 1000), whole)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("does", ["stop", "note"])
 def test_a_handler_that_returns_is_called_once_and_nothing_passes_for_finished(tmp_path, script, whole, does):
     terminate, calls = Terminate(6), []
@@ -333,6 +343,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next
     assert model.first_batch == 0
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_path, script):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).filter(lambda *_: True)
@@ -350,6 +361,7 @@ def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_pat
     assert [batch for batch, _ in losses] == [*range(10), *range(10)] and losses[:10] == expected[2][:10]
 
 
+@pytest.mark.traced
 def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script, two_epochs, whole):
     shutil.copytree(two_epochs[1], tmp_path / "killed")
     newest = sorted((tmp_path / "killed").iterdir())[-1]
@@ -397,6 +409,7 @@ def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_
     assert ages == [0] * 10
 
 
+@pytest.mark.traced
 def test_a_backup_that_cannot_be_written_is_told_and_training_goes_on(tmp_path, monkeypatch, script):
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -442,6 +455,7 @@ def test_a_callable_as_learning_rate_goes_on(tmp_path):
     assert_same(script(tmp_path / "killed", 2), script(tmp_path / "whole"))
 
 
+@pytest.mark.traced
 def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
     def fit(rate, epochs):
         model = make_model(optimizer=keras.optimizers.SGD(rate))
@@ -460,6 +474,7 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
             assert fit(0.001, epochs) == 0.5
 
 
+@pytest.mark.traced
 def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tmp_path):
     def fit(epochs, num_negatives=6, reduction="sum", clipnorm=None):
         loss = tfxc.losses.SoftmaxCrossentropy(reduction=reduction)
@@ -496,6 +511,7 @@ def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script
     assert len(script(tmp_path, epochs=2)[1]["loss"]) == 2
 
 
+@pytest.mark.traced
 def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script):
     class Best(keras.callbacks.Callback):
         def __init__(self):
@@ -512,6 +528,7 @@ def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script)
     assert of_a_new_process.lowest == 0
 
 
+@pytest.mark.traced
 def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
     assert script(tmp_path / "within", 3, 17, epochs=2) is None
     message = "fit has 8 batches, but .* was interrupted after batch [4-6] of 10: in the rest of epoch 1 some"

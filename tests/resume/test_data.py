@@ -22,6 +22,7 @@ def script():
     return Again(made()).run
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("kind", ["mapped", "endless", "weights", "split"])
 def test_forms_of_data(tmp_path, script, kind):
     dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
@@ -70,6 +71,7 @@ def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     assert_same(script(tmp_path / "killed", **options), expected)
 
 
+@pytest.mark.traced
 def test_several_inputs_in_a_list(tmp_path):
     inputs = [keras.Input((DIM,)), keras.Input((DIM,))]
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
@@ -80,6 +82,7 @@ def test_several_inputs_in_a_list(tmp_path):
     assert_same(script(tmp_path / "killed", 4, **options), expected)
 
 
+@pytest.mark.traced
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))
     troubles = {

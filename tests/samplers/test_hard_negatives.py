@@ -188,6 +188,7 @@ def test_the_partition_estimate_is_unbiased(tmp_path):
         assert abs(terms.mean() - want) < 3 * terms.std() / np.sqrt(len(terms))
 
 
+@pytest.mark.traced
 def test_softmax_learns_what_is_in_the_table_and_what_is_not(tmp_path):
     x = features(64)
     labels = np.arange(64) % NUM_CLASSES

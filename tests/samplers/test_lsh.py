@@ -188,6 +188,7 @@ def test_part_of_a_mixture():
     np.testing.assert_allclose(np.exp(counted)[filled], want[filled], rtol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     "options", [{"shared": True}, {"query": "label", "candidates": "union", "num_tables": 3}]
 )

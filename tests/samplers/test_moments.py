@@ -51,6 +51,7 @@ def test_without_spread_it_is_the_score_of_the_mean_query():
     np.testing.assert_allclose(frequencies - frequencies[0], (vectors - vectors[0]) @ mean, atol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("spread", [0.3, 1.0])
 def test_the_mean_of_the_softmaxes_of_normal_queries(spread):
     """Of 20,000 classes, normal as well; three of them are looked at, the last far away."""

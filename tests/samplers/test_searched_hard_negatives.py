@@ -69,6 +69,7 @@ def test_cells_of_one_class_leave_empty_slots():
     assert (ids.numpy() >= 0).all() and np.isfinite(counted).all()
 
 
+@pytest.mark.traced
 def test_training_and_its_unbiased_loss():
     x, y = learnable(200)
     model = make_model(SearchedHardNegatives(3, 6, num_cells=5, num_probes=2, seed=1), BinaryCrossentropy())
