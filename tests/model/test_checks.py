@@ -14,6 +14,7 @@ from tfxc.model.checks import require_finite
 from tfxc.samplers import Uniform
 
 
+@pytest.mark.traced
 def test_xla_is_switched_off_with_a_warning():
     with pytest.warns(UserWarning, match="jit_compile=True has no effect"):
         model = make_model(Uniform(4), jit_compile=True)

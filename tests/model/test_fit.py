@@ -122,6 +122,7 @@ def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
     assert message.endswith(f". It was batch 3 of epoch {1 + bad_epoch}.") and ".." not in message
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_of_several_steps_at_once_it_is_one():
     message = stopped(make_model(steps_per_execution=2), features(16), np.arange(16))

@@ -361,6 +361,7 @@ def test_outputs_that_are_known_are_checked_at_once():
     assert query_width(Gives(lambda x: x)) is None
 
 
+@pytest.mark.traced
 def test_a_width_that_is_not_known_is_asked_for_where_nothing_is_built():
     def hidden(x):
         return tf.ensure_shape(tf.py_function(lambda x: x, [x], tf.float32), [None, None])

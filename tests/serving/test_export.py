@@ -86,6 +86,7 @@ def tied_model():
     return make_model(MIDX(4, num_codewords=4), head=head, encoder=item_encoder(), run_eagerly=True)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("tied", [False, True])
 def test_served_without_the_package(tmp_path, served_elsewhere, exported, tied):
     model, path = (tied_model(), tmp_path / "1") if tied else exported
@@ -109,6 +110,7 @@ def signature_of(path):
     return saved.meta_graphs[0].signature_def["serving_default"]
 
 
+@pytest.mark.traced
 def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     num_classes = 5000
     model = make_model(
@@ -132,6 +134,7 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     assert not (tmp_path / "1" / "assets.extra").exists()
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("kind", ["plain", "indexed"])
 def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere(request, kind):
     model, *_, path = request.getfixturevalue({"plain": "exported", "indexed": "indexed"}[kind])
@@ -149,6 +152,7 @@ def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere
     np.testing.assert_array_equal(tf.concat(halves, 0), got["ids"])  # as a server joins and parts requests
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("part", ["encoder", "head", "bias"])
 def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, part):
     model = make_model(head=DenseHead(NUM_CLASSES, use_bias=True))
@@ -176,6 +180,7 @@ def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
     assert not (tmp_path / "1").exists()
 
 
+@pytest.mark.traced
 def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     num_queries, num_classes = 4096, 40_000
     head = DenseHead(num_classes, normalize=True, use_bias=True)
@@ -186,6 +191,7 @@ def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     assert peak < 300e6 < 4 * num_queries * num_classes / 2
 
 
+@pytest.mark.traced
 def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
     model = make_model(head=DenseHead(NUM_CLASSES, table_dtype="bfloat16"))
     model.export(tmp_path / "served")
@@ -199,6 +205,7 @@ def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
         np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5)
 
 
+@pytest.mark.traced
 def test_one_row_of_exclude_serves_all(exported):
     model, path = exported
     x, loaded = features(3), tf.saved_model.load(str(path))
@@ -209,6 +216,7 @@ def test_one_row_of_exclude_serves_all(exported):
         loaded.serve(features=tf.constant(x), exclude=tf.constant([[NUM_CLASSES]]))
 
 
+@pytest.mark.traced
 def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, exported):
     path, killed = tmp_path / "failed" / "1", tmp_path / "killed" / "1"
     shutil.copytree(exported[1], path)
@@ -235,6 +243,7 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
     assert json.loads(names) == ["a", "b"]
 
 
+@pytest.mark.traced
 def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_path, exported):
     path = tmp_path / "1"
     shutil.copytree(exported[1], path)
@@ -251,6 +260,7 @@ def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_pat
     assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
 
 
+@pytest.mark.traced
 def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):
     inputs = {"word": keras.Input((), dtype="string", name="word"), "user": keras.Input((2,), name="user")}
     lookup = keras.layers.StringLookup(vocabulary=["red", "green", "blue"], num_oov_indices=1)
@@ -279,6 +289,7 @@ def test_what_cannot_be_exported_says_why(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.traced
 def test_the_command_line_tool(tmp_path, monkeypatch, exported):
     """``saved_model_cli run`` without k and exclude: the defaults in the file are used."""
     from tensorflow.python.tools import saved_model_cli
@@ -305,6 +316,7 @@ def index_of(model, dtype="float32", num_cells=5, num_probes=2, num_scanned=None
     return index
 
 
+@pytest.mark.traced
 def test_an_index_is_served_without_the_heads_table(indexed):
     model, index, path = indexed
     num_classes, x = model.head.num_classes, features(3)
@@ -325,6 +337,7 @@ def test_an_index_is_served_without_the_heads_table(indexed):
         served.serve(features=tf.constant(x), num_probes=tf.constant(0))
 
 
+@pytest.mark.traced
 def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     (model, index, path), x = indexed, features(2)
     exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
@@ -337,6 +350,7 @@ def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
 
 
+@pytest.mark.traced
 def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhere, indexed, tmp_path):
     (model, *_), x = indexed, features(2)
     index = index_of(model, "int8", 40, num_scanned=300)
@@ -351,6 +365,7 @@ def best_in_index(model, index, x, **options):
     return index.top_k(model.head.effective_query(model.queries(tf.constant(x))), 5, **options).ids
 
 
+@pytest.mark.traced
 def test_numbers_of_numpy_are_served_as_int32(tmp_path):
     model = make_model(head=DenseHead(400))
     index = index_of(model, num_cells=4)
@@ -404,6 +419,7 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.traced
 def test_mach_probes_are_an_input(tmp_path):
     head = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, num_probes=2, seed=1)
     model, x = make_model(head=head), tf.constant(features(3))
@@ -418,6 +434,7 @@ def test_mach_probes_are_an_input(tmp_path):
     np.testing.assert_allclose(best, exact.top_k(model.queries(x), 5).scores, rtol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("with_index", [False, True])
 def test_names_in_and_out(tmp_path, with_index):
     names = [f"item {i} é" for i in range(NUM_CLASSES)]
@@ -447,6 +464,7 @@ def test_names_in_and_out(tmp_path, with_index):
     assert b"item 7" not in graph  # names lie in files beside the graph
 
 
+@pytest.mark.traced
 def test_strings_need_names_that_can_be_told_apart(tmp_path):
     with pytest.raises(ValueError, match="needs class names"):
         make_model().export(tmp_path / "1", strings=True)
@@ -483,6 +501,7 @@ def test_a_ragged_input_is_refused(tmp_path):
         model.export(tmp_path / "1")
 
 
+@pytest.mark.traced
 def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
     inputs = {"words": keras.Input((20,), sparse=True, name="words"), "user": keras.Input((2,), name="user")}
     words = tfxc.layers.EmbeddingBag(20, DIM, combiner="mean")(inputs["words"])
@@ -498,6 +517,7 @@ def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
     np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
 
 
+@pytest.mark.traced
 def test_strings_of_several_inputs(tmp_path):
     items, user = (
         keras.Input((3,), dtype="int32", name="items"),
@@ -521,6 +541,7 @@ def test_strings_of_several_inputs(tmp_path):
     np.testing.assert_array_equal(found, want)
 
 
+@pytest.mark.traced
 def test_strings_of_an_input_that_may_be_an_id(tmp_path):
     user = keras.Input((1,), dtype="int32", name="user")
     query = keras.layers.Flatten()(keras.layers.Embedding(NUM_CLASSES + 1, DIM)(user))
@@ -564,6 +585,7 @@ def test_strings_need_a_row_for_padding(tmp_path):
         model.export(tmp_path / "1", strings=True)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
 def test_a_truncated_file_is_refused(tmp_path, file, exported):
     shutil.copytree(exported[1], tmp_path / "1")
@@ -590,6 +612,7 @@ def served_as_by_serving(path):
     return answered
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("with_index", [False, True])
 def test_a_request_over_grpc(exported, indexed, with_index):
     predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
@@ -619,6 +642,7 @@ def model_of_items(item_encoder):
     )
 
 
+@pytest.mark.traced
 def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
     """tf-keras counts a vocabulary among the weights, though it is no variable."""
     words = keras.layers.TextVectorization(output_sequence_length=2)
@@ -652,6 +676,7 @@ class Codes(keras.layers.Layer):
         return self.parts["scale"][0] * self.codes.lookup(words)
 
 
+@pytest.mark.traced
 def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
     words = keras.Input((DIM,), dtype="string", name="words")
     encoder = keras.Model(words, keras.layers.Dense(DIM)(Codes()(words)))
@@ -665,6 +690,7 @@ def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
     assert not np.allclose(encoder(x), encoder(tf.fill([1, DIM], "?")))
 
 
+@pytest.mark.traced
 def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
@@ -677,6 +703,7 @@ def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
     assert (tmp_path / "1" / "saved_model.pb").exists()
 
 
+@pytest.mark.traced
 def test_an_index_that_scans_nothing_makes_nothing_on_load(tmp_path):
     model = make_model()
     model.export(tmp_path / "1", index=index_of(model, "int8"))
