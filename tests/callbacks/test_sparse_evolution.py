@@ -212,5 +212,5 @@ def test_an_optimizer_of_unknown_slots_is_found_when_training_starts():
 
     head = UniformSparseHead(NUM_CLASSES, 3, seed=0)
     model = make_model(None, losses.SquaredHinge(), head, optimizer=Own())
-    with pytest.raises(TypeError, match="What Own remembers of a weight is not known"):
+    with pytest.raises(TypeError, match="tfxc does not know which variables Own keeps for a weight"):
         model.fit(*learnable(8), callbacks=[SparseEvolution(every=1000)], verbose=0)

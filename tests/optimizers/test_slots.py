@@ -128,7 +128,7 @@ def test_an_optimizer_of_ones_own():
             super().__init__(**({"learning_rate": 0.1} if IS_KERAS_3 else {}), name="own")
 
     weight = add_weight(keras.layers.Layer(), "weight", (2, 2))
-    with pytest.raises(TypeError, match=r"What Own remembers of a weight is not known.*slots_of\(variable\)"):
+    with pytest.raises(TypeError, match=r"which variables Own keeps for a weight.*slots_of\(variable\)"):
         reset_slots(Own(), weight, np.array([[0], [1]]))
 
     class Known(Own):

@@ -1,9 +1,8 @@
-"""The one place that knows which Keras is running, and what Keras keeps to itself.
+"""The one place that knows which Keras runs, and that touches what Keras keeps to itself.
 
-tfxc follows ``tf.keras``: Keras 3 by default, ``tf_keras`` when the environment
-sets ``TF_USE_LEGACY_KERAS=1`` (TensorFlow Recommenders needs that one). Every
-other module imports ``keras`` from here, and from the modules beside this one
-what is done by other means in the other Keras.
+tfxc follows ``tf.keras``: Keras 3 by default, ``tf_keras`` when the environment sets
+``TF_USE_LEGACY_KERAS=1``, which TensorFlow Recommenders needs. All other modules import ``keras`` from here.
+The modules of this folder hold whatever the two Keras do differently.
 """
 
 import os
@@ -21,10 +20,10 @@ if IS_KERAS_3:
 else:
     import tf_keras as keras
 
-# tf-keras takes a path without ".keras" for a folder in TensorFlow's format.
+# tf-keras saves to a folder in TensorFlow's format when the path does not end in ".keras".
 SAVES_TO_FOLDERS = not IS_KERAS_3
 
-# tf-keras takes cuDNN's recurrent layers only for sequences that these can read.
+# tf-keras itself checks whether cuDNN can read the padding of a sequence.
 WITHOUT_CUDNN = {"use_cudnn": False} if IS_KERAS_3 else {}
 
 register = keras.saving.register_keras_serializable(package="tfxc")
@@ -32,10 +31,10 @@ unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
 
 
 def refuse_keras_3(what):
-    """Raises ValueError where Keras 3 runs, which does not train so.
+    """Raises ValueError under Keras 3, for what only tf-keras can do.
 
     Args:
-        what: does not work, for the error.
+        what: names it in the error.
     """
     if IS_KERAS_3:
         raise ValueError(

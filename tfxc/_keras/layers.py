@@ -1,4 +1,4 @@
-"""Layers: what Keras knows of those in a model, and of what stands between them."""
+"""Layers: which layers a model holds, how they are connected, and what Keras has noted about them."""
 
 import re
 from collections import OrderedDict
@@ -9,14 +9,14 @@ from tfxc._keras import IS_KERAS_3, keras
 
 
 class Untracked:
-    """Holds a layer, or a list of them, that Keras must not count among its holder's own."""
+    """Holds a layer, or a list of layers, that Keras must not track as part of the holder."""
 
     def __init__(self, value):
         self.value = value
 
 
 def forget_layer(owner, layer):
-    """To be called before another takes a layer's place: Keras 3 would list both, and save them.
+    """Call this before you assign another layer to an attribute: Keras 3 would otherwise keep and save both.
 
     Example:
         >>> model = keras.Model()
@@ -26,7 +26,7 @@ def forget_layer(owner, layer):
         >>> len(layers_of(model))  # the model itself and its part
         2
     """
-    if IS_KERAS_3:  # tf-keras does it by itself
+    if IS_KERAS_3:  # tf-keras forgets the old layer by itself
         owner._tracker.untrack(layer)
 
 
@@ -39,9 +39,10 @@ def layers_of(layer):
 
 
 def scope_of_own_classes(objects):
-    """A scope in which Keras makes objects anew, from their configs, also of classes that nobody registered.
+    """A scope in which Keras can make objects from their configs even if nobody registered their classes.
 
-    Of two such classes of one name Keras knows neither, and says so: a config does not tell which it is of.
+    If two such classes have the same name, the scope holds neither, and Keras reports an unknown class: a
+    config does not tell which of the two it belongs to.
 
     Example:
         >>> class Twice(keras.layers.Layer):
@@ -64,7 +65,7 @@ def scope_of_own_classes(objects):
 
 
 def is_embedding(layer):
-    """Whether a layer has a table of embeddings, or will have one when it is built.
+    """Whether a layer has a table of embeddings once it is built.
 
     Example:
         >>> is_embedding(keras.layers.Embedding(3, 2)), is_embedding(keras.layers.Dense(2))
@@ -74,19 +75,19 @@ def is_embedding(layer):
 
 
 def embeddings_of(layer):
-    """Those of ``layers_of`` that have a table, each once."""
+    """The layers of ``layers_of`` that have a table, each of them once."""
     return list({id(part): part for part in layers_of(layer) if is_embedding(part)}.values())
 
 
 def found_again(layers, name, place):
-    """The layers of a loaded encoder that may be a certain layer of the encoder that was saved.
+    """The layers of a loaded encoder that may be a given layer of the saved encoder.
 
-    To layers that nobody named Keras gives other numbers in each process: for those the place counts.
+    Keras numbers layers without a name anew in each process, so the place decides for those.
 
     Args:
-        layers: of the encoder, in their order.
-        name: of the layer when it was saved.
-        place: of the layer among them when it was saved; None where it is not known.
+        layers: the layers of the encoder, in their order.
+        name: the name the layer had when it was saved.
+        place: the index the layer had among the layers when it was saved; None if it is not known.
 
     Example:
         >>> layers = [keras.layers.Dense(2, name=name) for name in ("dense_1", "dense_2", "top")]
@@ -103,7 +104,7 @@ def found_again(layers, name, place):
 
 
 def operations_of(layer):
-    """``layers_of``, and the operations that Keras 3 has between the layers of functional models.
+    """``layers_of``, and the operations that Keras 3 puts between the layers of a functional model.
 
     Example:
         >>> inputs = keras.Input((2,))
@@ -111,20 +112,21 @@ def operations_of(layer):
         3
     """
     layers = layers_of(layer)
-    parts = [part for own in layers if IS_KERAS_3 for part in getattr(own, "operations", [])]
+    parts = [part for own in layers for part in getattr(own, "operations", [])]
     return list({id(part): part for part in [*layers, *parts]}.values())
 
 
 def is_made_of_layers(model):
-    """Whether a model is functional or Sequential, so that Keras can make it anew of other layers."""
+    """Whether a model is functional or Sequential, so that Keras can rebuild it with other layers."""
     functional = keras.src.models.functional if IS_KERAS_3 else keras.src.engine.functional
     return isinstance(model, (functional.Functional, keras.Sequential))
 
 
 def inputs_read_by(layer, inputs):
-    """Of a dict those that are inputs of a functional model, nested as its own are.
+    """Keeps the entries of a dict that a functional model reads, in the order of the model's own inputs.
 
-    Keras 3 goes by places alone: it sorts all keys of a dict, and takes an ``OrderedDict`` as it stands.
+    Keras 3 matches inputs by position only: it sorts the keys of a dict, and takes an ``OrderedDict`` as it
+    is.
 
     Example:
         >>> b = keras.Input((2,))
@@ -140,9 +142,10 @@ def inputs_read_by(layer, inputs):
 
 
 def readers_of(layer):
-    """The layers that read a layer's output in a functional or Sequential model; none in a subclassed one.
+    """The layers that read a layer's output in a functional or Sequential model.
 
-    Where a model made of layers reads it, those in it that do. In Keras 3 there are operations among them.
+    If a nested model made of layers reads the output, these are the layers inside it that do. Keras 3 also
+    lists operations. A subclassed model shows no readers.
     """
     found = []
     for node in layer._outbound_nodes:
@@ -176,13 +179,13 @@ def is_declared_as(inputs, form):
 
 
 def config_of_width(layer, width):
-    """The config of an ``InputLayer`` for inputs of another last dimension."""
+    """The config of an ``InputLayer`` whose last dimension is changed."""
     config, name = layer.get_config(), "batch_shape" if IS_KERAS_3 else "batch_input_shape"
     return {**config, name: [*config[name][:-1], width]}
 
 
 def no_autocast(layer):
-    """Has a layer get its inputs as they come, in mixed precision, too.
+    """Keeps mixed precision from casting the inputs of a layer.
 
     Example:
         >>> layer = keras.layers.Dense(1, dtype="mixed_bfloat16")
@@ -194,12 +197,12 @@ def no_autocast(layer):
 
 
 def mask_of(tensor):
-    """Which positions of a layer's output count, bool [B, T]; None where all do."""
+    """Which positions of a layer's output count: bool [B, T], or None if all count."""
     return getattr(tensor, "_keras_mask", None)
 
 
 def shape_called_with(layer):
-    """The shape of a layer's first input, in the structure in which it came; None before it was called."""
+    """The shape of the input of a layer's first call, in that input's structure; None before that call."""
     if IS_KERAS_3:
         return next(iter((getattr(layer, "_build_shapes_dict", None) or {}).values()), None)
     return getattr(layer, "_build_input_shape", None)

@@ -1,4 +1,4 @@
-"""Optimizers: how they are made and built, and what they keep of a weight."""
+"""Optimizers: how they are made and built, and which variables they keep for a weight."""
 
 import functools
 
@@ -12,7 +12,7 @@ CLIPS_SUMMED_GRADIENTS = not IS_KERAS_3
 
 
 def scales_loss(optimizer):
-    """Whether an optimizer wants a loss that is scaled."""
+    """Whether an optimizer expects a scaled loss."""
     is_wrapper = isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     return is_wrapper or bool(getattr(optimizer, "loss_scale_factor", None))
 
@@ -23,7 +23,7 @@ def inner_optimizer(optimizer):
 
 
 def parts_of(optimizer):
-    """An optimizer, and those that a ``MultiOptimizer`` is made of.
+    """An optimizer and, for a ``MultiOptimizer``, its parts.
 
     Example:
         >>> len(parts_of(keras.optimizers.SGD()))
@@ -33,12 +33,12 @@ def parts_of(optimizer):
 
 
 def averages_weights(optimizer):
-    """Whether an optimizer, or one that it is made of, ends training by putting averages into the weights."""
+    """Whether an optimizer, or a part of it, replaces the weights by their averages when training ends."""
     return any(getattr(own, "use_ema", False) for own in parts_of(optimizer))
 
 
 def start_optimizer(optimizer, learning_rate, name, **options):
-    """Runs Keras's constructor; without a learning rate, the optimizer's own property gives it."""
+    """Runs Keras's constructor. If ``learning_rate`` is None, the optimizer's own property gives the rate."""
     if IS_KERAS_3:
         rate = (lambda: optimizer.learning_rate) if learning_rate is None else learning_rate
         keras.optimizers.Optimizer.__init__(optimizer, learning_rate=rate, name=name, **options)
@@ -50,7 +50,7 @@ def start_optimizer(optimizer, learning_rate, name, **options):
 
 
 def build_optimizer(optimizer, variables):
-    """Makes an optimizer's slots, if there are none yet.
+    """Makes the slots of an optimizer that has none yet.
 
     Example:
         >>> optimizer, table = keras.optimizers.SGD(momentum=0.9), tf.Variable([1.0])
@@ -63,12 +63,12 @@ def build_optimizer(optimizer, variables):
 
 
 def unlisted_variables(optimizer):
-    """What an optimizer changes in a step and does not list: the product of Nadam in tf-keras, once built."""
+    """Variables that a step changes and the optimizer does not list: Nadam's momentum product in tf-keras."""
     return [optimizer._u_product] if not IS_KERAS_3 and hasattr(optimizer, "_u_product") else []
 
 
 def variables_of_optimizer(optimizer):
-    """Each ``tf.Variable`` of an optimizer and of those it is made of, once; also those it does not list.
+    """Every ``tf.Variable`` of an optimizer and its parts, each once, also those that it does not list.
 
     Example:
         >>> optimizer = keras.optimizers.SGD()
@@ -82,7 +82,7 @@ def variables_of_optimizer(optimizer):
 def steps_variable(optimizer):
     """The ``tf.Variable`` that counts an optimizer's calls.
 
-    Where several batches make one step, Keras 3's ``iterations`` is no variable.
+    When Keras 3 accumulates gradients over several batches, ``iterations`` is not a variable.
 
     Example:
         >>> int(steps_variable(keras.optimizers.SGD()))
@@ -93,13 +93,13 @@ def steps_variable(optimizer):
 
 
 def places_without_decay(optimizer, variables):
-    """Where in a list of weights those stand that an optimizer's weight decay leaves out."""
+    """The indices of the weights in a list that an optimizer's weight decay leaves out."""
     decays = [optimizer._use_weight_decay(tf_variable(variable)) for variable in variables]
     return [place for place, is_decayed in enumerate(decays) if not is_decayed]
 
 
 def learning_rate_variable(optimizer):
-    """The ``tf.Variable`` that holds the learning rate; None where it follows a schedule or a function."""
+    """The ``tf.Variable`` that holds the learning rate; None if a schedule or a function gives the rate."""
     rate = getattr(optimizer, "_learning_rate", None)
     if schedule_of(optimizer) is not None or not hasattr(rate, "assign"):
         return None
@@ -118,21 +118,24 @@ def schedule_of(optimizer):
 
 
 def serialized_learning_rate(optimizer, config):
-    """The learning rate as it stands in a config, given that of Keras's base class."""
+    """The learning rate as a config holds it, given the config of Keras's base class."""
     if IS_KERAS_3:
         return config["learning_rate"]
     return optimizer._serialize_hyperparameter(optimizer._learning_rate)
 
 
 def variable_index(optimizer, variable):
-    """Where a weight stands among those that an optimizer trains; None if it does not train it."""
+    """The index of a weight among those that an optimizer trains; None if the optimizer does not train it."""
     optimizer = inner_optimizer(optimizer)
     indices = optimizer._trainable_variables_indices if IS_KERAS_3 else getattr(optimizer, "_index_dict", {})
     return indices.get(optimizer._var_key(variable))
 
 
 def part_of(optimizer, variable):
-    """The part of a ``MultiOptimizer`` that trains a weight, else its first; any other optimizer itself."""
+    """The part of a ``MultiOptimizer``, ours or Keras 3's, that trains a weight, or its first part.
+
+    Any other optimizer is itself.
+    """
     optimizer = inner_optimizer(optimizer)
     parts = getattr(optimizer, "optimizers", [])
     training = [part for part in parts if variable_index(part, variable) is not None]
@@ -140,36 +143,35 @@ def part_of(optimizer, variable):
 
 
 def constraint_of(optimizer, index, variable):
-    """The constraint of a weight as the model holds it; Keras 3 hands optimizers the bare ``tf.Variable``."""
+    """The constraint of a weight. Keras 3 hands optimizers the bare ``tf.Variable``, which has none."""
     return (optimizer._trainable_variables[index] if IS_KERAS_3 else variable).constraint
 
 
 def add_slot(optimizer, variable, name, shape, initial_value):
-    """A new variable of an optimizer, placed beside the weight that it is a slot of; float32 for bfloat16."""
-    is_widened = variable.dtype == "bfloat16"
-    if not IS_KERAS_3 and is_widened:
-        with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
-            value = functools.partial(tf.fill, shape, tf.cast(initial_value, tf.float32))
-            slot = tf.Variable(value, name=f"{name}/{variable._shared_name}", trainable=False)
-        optimizer._variables.append(slot)
-        return slot
-    if not IS_KERAS_3:
-        fill = functools.partial(tf.fill, shape, tf.cast(initial_value, variable.dtype))
-        # A function, so that the slot is filled where it lies, which may be another machine.
+    """A new slot of a weight: a variable on the weight's device, in float32 if the weight is in bfloat16."""
+    dtype = "float32" if variable.dtype == "bfloat16" else variable.dtype
+    if IS_KERAS_3:
+        with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
+            return optimizer.add_variable(
+                shape=shape,
+                initializer=constant(initial_value),  # Keras's own makes a second tensor of that size
+                dtype=dtype,
+                name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
+            )
+    # A function, so that the slot is filled on its own device, which may be another machine's.
+    fill = functools.partial(tf.fill, shape, tf.cast(initial_value, dtype))
+    if dtype == variable.dtype:
         return optimizer.add_variable_from_reference(variable, name, initial_value=fill)
-    with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
-        return optimizer.add_variable(
-            shape=shape,
-            initializer=constant(initial_value),  # Keras's own makes a second tensor of the size of the slot
-            dtype="float32" if is_widened else variable.dtype,
-            name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
-        )
+    with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
+        slot = tf.Variable(fill, name=f"{name}/{variable._shared_name}", trainable=False)
+    optimizer._variables.append(slot)
+    return slot
 
 
 _ADAM_SLOTS = {"_momentums": "momentum", "_velocities": "velocity", "_velocity_hats": "velocity_hat"}
 
 
-# The attributes in which Keras's optimizers list their slots, a slot a weight, and what is in them.
+# The attributes in which Keras's optimizers list their slots, one for each weight, and what a slot holds.
 _OPTIMIZER_SLOTS = {
     "Adadelta": {"_accumulated_grads": "squared_gradient", "_accumulated_delta_vars": "squared_update"},
     "Adafactor": {"_v": "velocity", "_r": "row_velocity"},  # of matrices it keeps row and column means alone
@@ -196,16 +198,16 @@ _COMMON_SLOTS = {"_accumulated_gradients": "gradient", "_model_variables_moving_
 
 
 def keras_slots(optimizer, variable):
-    """The slots that one of Keras's optimizers keeps of a weight: a dict, name -> ``tf.Variable``.
+    """The slots that one of Keras's optimizers keeps for a weight: a dict, name -> ``tf.Variable``.
 
     Raises:
-        TypeError: for an optimizer that is none of Keras's own.
+        TypeError: The optimizer is not one of Keras's own.
     """
     names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, _keras_optimizer(name))]
     if not names:
         raise TypeError(
-            f"What {type(optimizer).__name__} remembers of a weight is not known. Give it a method "
-            "slots_of(variable) that returns a dict, name -> tf.Variable; names are those of "
+            f"tfxc does not know which variables {type(optimizer).__name__} keeps for a weight. Give it a "
+            "method slots_of(variable) that returns a dict, name -> tf.Variable, with names as in "
             "tfxc.optimizers.LazyAdam: momentum, velocity."
         )
     index = variable_index(optimizer, variable)

@@ -1,4 +1,4 @@
-"""Compiled models: what ``compile``, ``fit`` and ``evaluate`` keep, and what a step changes."""
+"""Compiled models: what ``compile``, ``fit`` and ``evaluate`` keep, and which variables a step changes."""
 
 import math
 
@@ -9,18 +9,19 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, unlisted_variables
 from tfxc._keras.weights import stored_numbers, tf_variable, weights_of
 
-# Keras 3 takes from a compiled loss a replica's share of the mean over all; tf-keras divides itself.
+# Under Keras 3 a compiled loss returns a replica's share of the mean over all replicas; tf-keras divides by
+# itself.
 COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
 
 
 class Mean(keras.metrics.Mean):
-    """Keras's own, which is loaded on the replicas of a ``MirroredStrategy``, too.
+    """Keras's own ``Mean``, which can also be loaded in the scope of a ``MirroredStrategy``.
 
-    There tf-keras divides what it reads by their number, which a data set of a file does not let it do. The
-    name is Keras's, for files call a metric by its class.
+    There tf-keras divides what it reads by the number of replicas, which a data set of an HDF5 file does not
+    support. The class has the name of Keras's, because files name the class of a metric.
     """
 
-    if not IS_KERAS_3:  # which keeps no metrics in its files
+    if not IS_KERAS_3:  # Keras 3 keeps no metrics in its files
 
         def load_own_variables(self, store):
             """tf-keras calls this when it loads a model."""
@@ -28,9 +29,9 @@ class Mean(keras.metrics.Mean):
 
 
 class Directed:
-    """A metric that says which of two values is better. To stand before Keras's class among the bases.
+    """A metric that says which of two values is better; it comes before Keras's class among the bases.
 
-    Keras 3 asks the metric where a callback's ``mode`` is "auto"; tf-keras looks at names alone.
+    Keras 3 asks the metric if a callback's ``mode`` is "auto"; tf-keras only looks at names.
 
     Example:
         >>> class Distance(Directed, keras.metrics.Mean):
@@ -47,14 +48,14 @@ class Directed:
 
 
 def refuse_callbacks_that_keep_the_lowest(model, callbacks):
-    """Raises ValueError where tf-keras would take the lowest value of a metric for the best.
+    """Refuses callbacks with which tf-keras would keep the epoch of the lowest value of a metric.
 
     Args:
-        model: compiled, its metrics ``Directed``.
-        callbacks: list.
+        model: a compiled model whose metrics are ``Directed``.
+        callbacks: a list.
 
     Raises:
-        ValueError: for a callback that compares epochs so.
+        ValueError: A callback takes the lowest value of such a metric for the best.
     """
     if IS_KERAS_3:
         return
@@ -66,7 +67,7 @@ def refuse_callbacks_that_keep_the_lowest(model, callbacks):
         if getattr(callback, "save_best_only", True) and callback.monitor_op(-math.inf, 0):
             raise ValueError(
                 f'{type(callback).__name__}(monitor="{callback.monitor}") would take the lowest value for '
-                'the best, as tf-keras does of names that it does not know. Give it mode="max".'
+                'the best, as tf-keras does for metrics whose names it does not know. Give it mode="max".'
             )
 
 
@@ -76,7 +77,7 @@ def is_compiled(model):
 
 
 def forget_compile(model):
-    """Has a model that was compiled with what is refused pass for one that was not compiled.
+    """Marks a model as not compiled, after a ``compile`` that was refused.
 
     Example:
         >>> model = keras.Sequential()
@@ -89,7 +90,7 @@ def forget_compile(model):
 
 
 def given_metrics(model):
-    """The metrics that ``compile`` was given, weighted ones too.
+    """The metrics that ``compile`` received, including the weighted ones.
 
     Example:
         >>> model = keras.Sequential()
@@ -103,16 +104,16 @@ def given_metrics(model):
 
 
 def metrics_not_compiled(model):
-    """The metrics of a model that came in no ``compile``: its own and its layers'."""
+    """The metrics that ``compile`` did not receive: those of the model itself and of its layers."""
     compiled = [model._compile_metrics] if IS_KERAS_3 else model.compiled_metrics.metrics
     ids = {id(metric) for metric in compiled}
     return [metric for metric in model.metrics if id(metric) not in ids]
 
 
 def updated_metrics(model, x, labels, ids, sample_weight):
-    """Updates the compiled metrics with ranked ids; all results, by name.
+    """Updates the compiled metrics with ranked ids, and returns all results by name.
 
-    tf-keras would turn the weights into integers, the type of the ids.
+    tf-keras itself would cast the weights to the type of the ids, which are integers.
     """
     if IS_KERAS_3 or sample_weight is None:
         return model.compute_metrics(x, labels, ids, sample_weight)
@@ -129,10 +130,10 @@ def updated_metrics(model, x, labels, ids, sample_weight):
 
 
 def compiled_labels(labels):
-    """Labels as a compiled loss or metric gets them, whole numbers again where Keras 3 only builds.
+    """The labels that a compiled loss or metric receives, as integers also while Keras 3 builds symbolically.
 
-    Under a distribution strategy it first runs loss and metrics on symbols for the mean of the replicas'
-    batches, for the shapes alone: there, and only there, integer ids come as floats.
+    Under a distribution strategy Keras 3 first runs loss and metrics on symbols, for their shapes only. The
+    symbols stand for the mean of the replicas' batches, so integer ids are floats there, and only there.
     """
     if not IS_KERAS_3 or not tf.is_tensor(labels) or not labels.dtype.is_floating:
         return labels
@@ -141,15 +142,15 @@ def compiled_labels(labels):
 
 
 def drop_compiled_metrics(model):
-    """Before ``compile``, which in Keras 3 keeps those of the last time where it is given none."""
+    """Call this before ``compile``: Keras 3 keeps the metrics of the last ``compile`` if it receives none."""
     if IS_KERAS_3:
         model._compile_metrics = None
 
 
 def adopt_own_loss_and_metrics(model):
-    """After ``compile``: what a model with its own loss and ranked ids as predictions needs.
+    """Call this after ``compile``, for a model that computes its own loss and predicts ranked ids.
 
-    Keras's loss container and its trackers would never get data; and Keras 3 cannot report metrics that
+    Keras's loss container and its trackers would never receive data. Keras 3 cannot report metrics that
     training does not update unless they are built.
     """
     if IS_KERAS_3:
@@ -174,9 +175,9 @@ if IS_KERAS_3:
 
 
 class StartsAtBatch:
-    """A model whose ``fit`` begins its first epoch at ``first_batch``, a number that is taken once.
+    """A model whose ``fit`` begins its first epoch at ``first_batch``, and the next ``fit`` at 0 again.
 
-    Of the data it expects the remaining batches only. To stand before ``keras.Model`` among the bases.
+    The data begin at that batch. This class comes before ``keras.Model`` among the bases.
     """
 
     first_batch = 0
@@ -189,7 +190,7 @@ class StartsAtBatch:
             iterator.first_batch, self.first_batch = self.first_batch, 0
 
     def _maybe_load_initial_counters_from_ckpt(self, steps_per_epoch, initial_epoch):
-        """tf-keras asks here at which epoch and batch it begins."""
+        """tf-keras calls this to find out at which epoch and batch it begins."""
         first, self.first_batch = self.first_batch, 0
         if first:
             return initial_epoch, first
@@ -197,11 +198,11 @@ class StartsAtBatch:
 
 
 class LogsOfAllReplicas:
-    """A model whose training steps log what its ``training_logs()`` gives, fewer than all its metrics.
+    """A model whose training steps log only what its ``training_logs()`` returns, not all its metrics.
 
-    Where a step logs all, Keras 3 ends an epoch with their results over all replicas; elsewhere with the mean
-    of what each replica has, though their shares of the batches differ. tf-keras asks all replicas in each
-    step. To stand before ``keras.Model`` among the bases.
+    If a step logs all metrics, Keras 3 ends an epoch with their results over all replicas. Otherwise it takes
+    the mean of the replicas' results, although replicas have different shares of the batches. tf-keras
+    combines the replicas in each step. This class comes before ``keras.Model`` among the bases.
     """
 
     def _get_metrics_result_or_logs(self, logs):
@@ -212,42 +213,42 @@ class LogsOfAllReplicas:
 
 
 class LogFreeCallback(keras.callbacks.Callback):
-    """A callback that reads no logs: Keras need not wait for them, nor for what the callback does."""
+    """A callback that reads no logs, so Keras does not wait for the logs or for the callback."""
 
     async_safe = True
 
     def __init__(self):
-        super().__init__()  # sets it to False in tf-keras
+        super().__init__()  # tf-keras sets the next attribute to False
         self._supports_tf_logs = True
 
 
 def steps_per_execution(model):
-    """How many training steps a compiled model makes from one report to its callbacks to the next."""
+    """How many training steps a compiled model makes between two reports to its callbacks."""
     if IS_KERAS_3:
         return int(model.steps_per_execution)
-    return int(model._steps_per_execution.numpy())  # of a strategy's variable, int() would not do
+    return int(model._steps_per_execution.numpy())  # int() does not take a strategy's variable
 
 
 def batches_of_epoch(model, steps):
-    """How many batches ``fit`` reads of data without end for an epoch of so many steps.
+    """How many batches ``fit`` reads for an epoch of ``steps`` steps if the data have no end.
 
-    Keras 3 makes whole executions; tf-keras shortens the last one.
+    Keras 3 always makes whole executions; tf-keras shortens the last one.
     """
     at_once = steps_per_execution(model) if IS_KERAS_3 else 1
     return math.ceil(steps / at_once) * at_once
 
 
 def list_of_callbacks(callbacks):
-    """What ``fit`` takes as callbacks, None, one, a list of them or a ``CallbackList``, as a list."""
+    """The callbacks of ``fit`` as a list: ``fit`` takes None, a callback, a list or a ``CallbackList``."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
 
 
 def variables_of_training(model):
-    """What a training step reads or changes: a dict, name -> ``tf.Variable``. The optimizer gets built.
+    """The variables that a step reads or changes: a dict, name -> ``tf.Variable``. Builds the optimizer.
 
-    Weights, an optimizer's slots and counters, states of random layers, and the metrics that are there from
-    the start; those of a compiled model belong to an evaluation.
+    They are the weights, the optimizer's slots and counters, the states of random layers, and the metrics
+    that ``compile`` did not receive; compiled metrics belong to an evaluation.
     """
     build_optimizer(model.optimizer, model.trainable_variables)
     optimizers = parts_of(model.optimizer)
@@ -260,7 +261,7 @@ def variables_of_training(model):
     }
     of_loss = {id(variable) for variable in groups["loss"]}
     metrics = [own for metric in metrics_not_compiled(model) for own in metric.variables]
-    # A metric of a layer within another is listed for both.
+    # Keras lists a metric of a nested layer for each layer around it.
     groups["metric"] = list({id(own): own for own in metrics if id(own) not in of_loss}.values())
     return {
         f"{group} {number}": tf_variable(variable)
@@ -270,10 +271,10 @@ def variables_of_training(model):
 
 
 def _random_states(model):
-    """The states of tf-keras's random layers; Keras 3 counts them among a model's variables.
+    """The states of tf-keras's random layers. Keras 3 lists them among a model's variables.
 
-    By default tf-keras draws by ops that keep their state where nobody can read it: then the layers get
-    generators of their own.
+    By default tf-keras draws with ops whose state nobody can read. Such layers receive generators of their
+    own here.
     """
     states = []
     for layer in layers_of(model):

@@ -1,4 +1,4 @@
-"""Weights: how they are made, and the ``tf.Variable`` behind them."""
+"""Weights: how they are made, and which ``tf.Variable`` each of them wraps."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ from tfxc._keras.layers import layers_of
 
 
 def tf_variable(variable):
-    """The ``tf.Variable`` behind a weight (Keras 3 wraps it, tf-keras does not)."""
+    """The ``tf.Variable`` of a weight: Keras 3 wraps it, tf-keras does not."""
     return variable.value if IS_KERAS_3 and not isinstance(variable, tf.Variable) else variable
 
 
@@ -44,7 +44,7 @@ def is_weight(value):
 
 
 def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainable=True, aggregation="none"):
-    """``layer.add_weight`` without autocast, so mixed precision never casts a whole table."""
+    """``layer.add_weight`` without autocast, so that mixed precision never casts a whole table."""
     if IS_KERAS_3:
         options = {"autocast": False, "aggregation": aggregation}
     else:
@@ -63,7 +63,7 @@ def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainab
 
 
 def constant(value):
-    """An initializer that gives this value: variables must be right from the start, not assigned in build."""
+    """An initializer that returns this value, for variables that must not be assigned in ``build``."""
 
     def initializer(shape, dtype=None, partition_shape=None, partition_offset=None):
         if partition_shape is None:
@@ -76,7 +76,7 @@ def constant(value):
 
 
 def stored_numbers(store):
-    """The arrays of a saved layer; tf-keras saves bfloat16 as mere bytes, which it could not read."""
+    """The arrays of a saved layer. tf-keras saves bfloat16 as raw bytes, and cannot load those by itself."""
     if IS_KERAS_3:
         return store
     arrays = {name: np.asarray(store[name]) for name in store}
@@ -85,19 +85,19 @@ def stored_numbers(store):
 
 
 def variables_of(model):
-    """The ``tf.Variable`` behind each weight of a model; tf-keras lists vocabularies among the weights."""
+    """The ``tf.Variable`` of each weight of a model. tf-keras also lists vocabularies, which are left out."""
     return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]
 
 
 def weights_of(model):
-    """The weights of a model as Keras holds them, without the states of its metrics."""
+    """The weights of a model as Keras holds them, without the variables of its metrics."""
     metrics = [layer for layer in layers_of(model) if isinstance(layer, keras.metrics.Metric)]
     metrics = {metric.name: metric for metric in [*metrics, *model.metrics]}
     of_metrics = {id(variable) for metric in metrics.values() for variable in metric.variables}
-    # tf-keras lists vocabularies, too.
+    # tf-keras also lists vocabularies, which have no shape.
     return [own for own in model.variables if id(own) not in of_metrics and hasattr(own, "shape")]
 
 
 def layer_and_name(variable):
-    """What a weight is called, after its layer; the layers around it are others in a loaded model."""
+    """The name of a weight and of its layer; the layers around that layer may differ in a loaded model."""
     return "/".join(getattr(variable, "path", variable.name).split("/")[-2:])
