@@ -71,6 +71,7 @@ def test_sequences_of_another_length_are_refused():
         layer(tf.zeros([2, 4, 4]))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("make", [sasrec, esasrec])
 def test_a_model_says_which_length_it_was_made_for(make):
     encoder = make(10, max_length=3, dim=4)

@@ -112,6 +112,7 @@ def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of
     np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], trained.predict(x, verbose=0)["ids"])
 
 
+@pytest.mark.traced
 def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp_path):
     x = tf.constant(learnable(4)[0])
     trained, model = model_of(), model_of(EncodedHead(tower(), FEATURES[::-1] + 1))
@@ -133,6 +134,7 @@ def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp
         np.testing.assert_allclose(traced(x)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
 
 
+@pytest.mark.traced
 def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
     model, (x, y) = model_of(), learnable(16)
     query = keras.Input((DIM,))
@@ -171,6 +173,7 @@ def test_averages_that_take_the_place_of_weights_make_the_cache_old():
     np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
 
 
+@pytest.mark.traced
 def test_a_prediction_goes_on_while_a_thread_trains():
     """By the class vectors of when it began."""
     model, (x, y) = model_of(), learnable(16)

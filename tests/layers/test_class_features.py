@@ -107,6 +107,7 @@ def test_features_that_take_the_place_of_others_train():
     np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_functions_that_were_traced_read_features_that_are_set_later():
     head = head_of()
@@ -127,6 +128,7 @@ def test_a_model_of_ones_own_trains_by_features_that_are_set_between_two_fits():
     np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("bad", [FEATURES[:, :2], FEATURES.astype(int), {"a": FEATURES}])
 def test_features_of_other_shapes_than_what_was_traced_reads_are_refused(bad):
     head = EncodedHead(tower(), FEATURES)
@@ -135,6 +137,7 @@ def test_features_of_other_shapes_than_what_was_traced_reads_are_refused(bad):
     np.testing.assert_array_equal(head.features, FEATURES)
 
 
+@pytest.mark.traced
 @pytest.mark.both_keras
 def test_features_are_no_weights_but_a_saved_model_has_them(tmp_path):
     head = EncodedHead(tower(), FEATURES)

@@ -27,6 +27,7 @@ from tfxc.metrics import NDCGAtK, RecallAtK
 from tfxc.samplers import MIDX, Uniform
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("name", ["none", "shared", "learned midx", "mixture"])
 def test_training_nears_the_full_optimum(name):
     """A model learns by each form of draws; what every sampler tends to is in tests/test_consistency.py."""

@@ -53,6 +53,7 @@ def learn_from(sampler, head, num_steps, scale=1.0):
         step(tf.constant(queries(128, head.table.shape[1], seed=1000 + i) / scale), tf.constant(i))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     "options",
     [{}, {"quantizer": "pq"}, {"shared": True}],
@@ -80,6 +81,7 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
     assert divergences[1] < 0.98 * divergences[0] and divergences[2] < 0.95 * divergences[0]
 
 
+@pytest.mark.traced
 def test_learning_does_not_depend_on_the_scale_of_the_vectors():
     """The same logits from vectors 100 times smaller and queries as much larger: the same Q."""
     results = []
@@ -110,6 +112,7 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
     assert (tf_variable(sampler.codebook_0).numpy() != learnt).any()
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 def test_classes_without_any_vector_are_drawn_alike_and_learnt_later(quantizer):
     """As of a table that begins with zeros."""
@@ -136,6 +139,7 @@ def test_codebooks_that_are_not_finite_are_fitted_anew():
     assert np.isfinite(tf_variable(sampler.codebook_0)).all()
 
 
+@pytest.mark.traced
 def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
     head, sampler = head_of(clustered(20, 4)), LearnedMIDX(3, num_codewords=4, seed=5)
     sampler.build((20, 4))
@@ -169,6 +173,7 @@ def test_learning_leaves_the_models_own_training_alone():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.traced
 def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
     random, x = np.random.default_rng(1), features(1500)
     logits = 0.7 * x @ random.normal(size=(DIM, 400)) - 1.2 * np.log(np.arange(1, 401))
