@@ -2,7 +2,6 @@
 
 import contract_sizes
 import pytest
-from test_common import REPRESENTATIVES, trained_once
 
 
 @pytest.mark.parametrize(("name", "most"), {"Head": 26, "Sampler": 18, "ClassificationLoss": 14}.items())
@@ -20,12 +19,3 @@ def test_fit_and_the_classifier_are_short():
 
 def test_only_the_cluster_names_servers_and_shards():
     assert contract_sizes.names_of_servers() == []
-
-
-@pytest.mark.parametrize("name", REPRESENTATIVES)
-def test_no_instance_replaces_a_method_of_its_class(name):
-    model = trained_once(name)
-    for part in (model, model.head, model.sampler, model.classification_loss, model.optimizer):
-        own = {name for name, value in vars(part).items() if callable(value)} if part is not None else set()
-        own -= contract_sizes.OF_KERAS  # Keras wraps some methods of each layer
-        assert not [name for name in own if callable(getattr(type(part), name, None))], part

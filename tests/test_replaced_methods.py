@@ -1,54 +1,13 @@
-"""The contracts of a head, a sampler and a loss stay small, and what one reads is what runs."""
+"""What one reads is what runs: no object replaces a method of its class."""
 
-import ast
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import tfxc
 from tfxc._keras import keras
 
 PACKAGE = Path(tfxc.__file__).parent
-
-
-def own_names(kind, base):
-    """The public names in a class body that are not Keras's: what a subclass may override or has to know."""
-    found = {**vars(kind), **kind.__annotations__}
-    return sorted(name for name in found if not name.startswith("_") and not hasattr(base, name))
-
-
-@pytest.mark.parametrize(
-    ("kind", "base", "most"),
-    [
-        (tfxc.layers.Head, keras.layers.Layer, 26),
-        (tfxc.samplers.Sampler, keras.layers.Layer, 18),
-        (tfxc.losses.ClassificationLoss, keras.losses.Loss, 14),
-    ],
-)
-def test_a_contract_has_few_names(kind, base, most):
-    names = own_names(kind, base)
-    assert len(names) <= most, names
-
-
-def lines_of(path, name=None):
-    """The lines of code of a file, or of one function in it without its docstring."""
-    text = path.read_text(encoding="utf-8")
-    if name is None:
-        return text.splitlines()
-    (function,) = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", None) == name)
-    body = function.body[1:] if isinstance(function.body[0], ast.Expr) else function.body
-    return text.splitlines()[body[0].lineno - 1 : function.end_lineno]
-
-
-def test_the_model_is_short():
-    path = PACKAGE / "model" / "classifier.py"
-    assert len(lines_of(path)) <= 400
-    assert len(lines_of(path, "fit")) <= 20
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    own = [node.module for node in imports if node.module.startswith("tfxc") and "_keras" not in node.module]
-    assert len(own) <= 15, own
 
 
 def replaced_methods(item):
