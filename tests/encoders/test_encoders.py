@@ -157,7 +157,7 @@ def test_sizes_must_be_positive_integers(encode, argument):
 @pytest.mark.parametrize("encode", [sasrec, esasrec])
 def test_heads_must_divide_the_width(encode):
     assert encode(9, 4, dim=6, num_heads=3).output_shape == (None, 4, 6)
-    with pytest.raises(ValueError, match="4 heads do not divide 6: take dim=8"):
+    with pytest.raises(ValueError, match="4 heads do not divide 6: use dim=8"):
         encode(9, 4, dim=6, num_heads=4)
 
 
