@@ -165,12 +165,7 @@ def by_class(values, name, dtype=np.float64):
 
 
 def innermost(values):
-    """Returns the first element of nested lists and tuples; an empty one stands for itself.
-
-    Example:
-        >>> innermost([["tea"], []]), innermost([])
-        ('tea', [])
-    """
+    """Returns the first element of nested lists and tuples; an empty one stands for itself."""
     while isinstance(values, list | tuple) and values:
         values = values[0]
     return values

@@ -38,12 +38,6 @@ def vector_of_each(head, class_ids):
 
     Raises:
         ValueError: for a head of a user's own whose vectors have another shape.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(10)
-        >>> head.build((None, 3))
-        >>> vector_of_each(head, tf.constant([4, 4])).shape
-        TensorShape([2, 3])
     """
     vectors = tf.convert_to_tensor(head.class_vectors_of(class_ids))
     if not vectors.shape.is_compatible_with([class_ids.shape[0], head.effective_dim]):
@@ -55,14 +49,7 @@ def vector_of_each(head, class_ids):
 
 
 def shared_by_queries(head):
-    """The part that all effective queries of a head share, float32 [E]: the 1 of a bias, 0 elsewhere.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(10, use_bias=True)
-        >>> head.build((None, 3))
-        >>> shared_by_queries(head).tolist()
-        [0.0, 0.0, 0.0, 1.0]
-    """
+    """The part that all effective queries of a head share, float32 [E]: the 1 of a bias, 0 elsewhere."""
     if head.query_dim is None:  # a head of a user's own need not set it
         return np.zeros(head.effective_dim, np.float32)
     some = np.random.default_rng(0).standard_normal((3, head.query_dim)).astype(np.float32)

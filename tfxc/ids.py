@@ -99,10 +99,6 @@ def excluded_ids(exclude, num_classes, query):
         ValueError: for ids of another rank, or in a graph that knows that the numbers of rows differ.
         tf.errors.InvalidArgumentError: for an id outside [-1, L), rows of a mask [N, L], or another number of
             rows.
-
-    Example:
-        >>> excluded_ids(tf.ragged.constant([[4, 7]]), 10, tf.zeros([2, 8])).numpy().tolist()
-        [[4, 7], [4, 7]]
     """
     exclude = check_ids(padded_ids(exclude, "exclude"), num_classes, "excluded class")
     exclude = refuse_mask(exclude, num_classes, "exclude")

@@ -19,10 +19,6 @@ def steps_or_epoch(value, name):
 
     Raises:
         ValueError: for anything else.
-
-    Example:
-        >>> steps_or_epoch(np.int64(3), "every"), steps_or_epoch("epoch", "every")
-        (3, 'epoch')
     """
     if isinstance(value, str) and value == EPOCH:
         return value
@@ -103,18 +99,6 @@ class StepCallback(keras.callbacks.Callback):
 
     Args:
         clock: a ``StepClock``.
-
-    Example:
-        >>> class Printed(StepCallback):
-        ...     def on_step_due(self, logs=None):
-        ...         print("step", self._clock.now)
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        >>> model.compile("sgd")
-        >>> callback = Printed(StepClock(every=2))
-        >>> callback._clock.start(model)
-        >>> _ = model.optimizer.iterations.assign(2)
-        >>> callback.on_train_batch_end(1)
-        step 2
     """
 
     def __init__(self, clock):

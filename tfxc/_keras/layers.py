@@ -16,16 +16,7 @@ class Untracked:
 
 
 def forget_layer(owner, layer):
-    """Call this before you assign another layer to an attribute: Keras 3 would otherwise keep and save both.
-
-    Example:
-        >>> model = keras.Model()
-        >>> model.part = keras.layers.Dense(2)
-        >>> forget_layer(model, model.part)
-        >>> model.part = keras.layers.Dense(3)
-        >>> len(layers_of(model))  # the model itself and its part
-        2
-    """
+    """Keras 3 would keep and save two layers if another layer took the place of one in an attribute."""
     if IS_KERAS_3:  # tf-keras forgets the old layer by itself
         owner._tracker.untrack(layer)
 
@@ -43,13 +34,6 @@ def scope_of_own_classes(objects):
 
     If two such classes have the same name, the scope holds neither, and Keras reports an unknown class: a
     config does not tell which of the two it belongs to.
-
-    Example:
-        >>> class Twice(keras.layers.Layer):
-        ...     pass
-        >>> with scope_of_own_classes([Twice()]):
-        ...     type(keras.layers.deserialize(keras.layers.serialize(Twice()))) is Twice
-        True
     """
     kinds = {type(part) for part in objects if hasattr(type(part), "from_config")}
     own = [
@@ -65,12 +49,7 @@ def scope_of_own_classes(objects):
 
 
 def is_embedding(layer):
-    """Whether a layer has a table of embeddings once it is built.
-
-    Example:
-        >>> is_embedding(keras.layers.Embedding(3, 2)), is_embedding(keras.layers.Dense(2))
-        (True, False)
-    """
+    """Whether a layer has a table of embeddings once it is built."""
     return isinstance(layer, keras.layers.Embedding) or hasattr(layer, "embeddings")
 
 
@@ -88,13 +67,6 @@ def found_again(layers, name, place):
         layers: the layers of the encoder, in their order.
         name: the name the layer had when it was saved.
         place: the index the layer had among the layers when it was saved; None if it is not known.
-
-    Example:
-        >>> layers = [keras.layers.Dense(2, name=name) for name in ("dense_1", "dense_2", "top")]
-        >>> [layer.name for layer in found_again(layers, "dense_1", 1)]
-        ['dense_2']
-        >>> [layer.name for layer in found_again(layers, "top", 1)]
-        ['top']
     """
     if place is not None and place < len(layers):
         numbered = type(layers[place]).__name__.lower()
@@ -104,13 +76,7 @@ def found_again(layers, name, place):
 
 
 def operations_of(layer):
-    """``layers_of``, and the operations that Keras 3 puts between the layers of a functional model.
-
-    Example:
-        >>> inputs = keras.Input((2,))
-        >>> len(operations_of(keras.Model(inputs, inputs + 1)))  # the model, its input and the sum
-        3
-    """
+    """``layers_of``, and the operations that Keras 3 puts between the layers of a functional model."""
     layers = layers_of(layer)
     parts = [part for own in layers for part in getattr(own, "operations", [])]
     return list({id(part): part for part in [*layers, *parts]}.values())
@@ -127,12 +93,6 @@ def inputs_read_by(layer, inputs):
 
     Keras 3 matches inputs by position only: it sorts the keys of a dict, and takes an ``OrderedDict`` as it
     is.
-
-    Example:
-        >>> b = keras.Input((2,))
-        >>> model = keras.Model({"b": b}, keras.layers.Dense(1)(b))
-        >>> list(inputs_read_by(model, {"a": tf.zeros([1, 2]), "b": tf.ones([1, 2])}))
-        ['b']
     """
     own = getattr(layer, "input", None) if getattr(layer, "inputs", None) else None
     if isinstance(inputs, dict) and isinstance(own, dict) and set(own) <= set(inputs):
@@ -185,14 +145,7 @@ def config_of_width(layer, width):
 
 
 def no_autocast(layer):
-    """Keeps mixed precision from casting the inputs of a layer.
-
-    Example:
-        >>> layer = keras.layers.Dense(1, dtype="mixed_bfloat16")
-        >>> no_autocast(layer)
-        >>> layer.autocast
-        False
-    """
+    """Keeps mixed precision from casting the inputs of a layer."""
     layer.autocast = layer._autocast = False
 
 

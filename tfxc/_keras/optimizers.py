@@ -23,12 +23,7 @@ def inner_optimizer(optimizer):
 
 
 def parts_of(optimizer):
-    """An optimizer and, for a ``MultiOptimizer``, its parts.
-
-    Example:
-        >>> len(parts_of(keras.optimizers.SGD()))
-        1
-    """
+    """An optimizer and, for a ``MultiOptimizer``, its parts."""
     return [optimizer, *getattr(optimizer, "optimizers", [])]
 
 
@@ -50,14 +45,7 @@ def start_optimizer(optimizer, learning_rate, name, **options):
 
 
 def build_optimizer(optimizer, variables):
-    """Makes the slots of an optimizer that has none yet.
-
-    Example:
-        >>> optimizer, table = keras.optimizers.SGD(momentum=0.9), tf.Variable([1.0])
-        >>> build_optimizer(optimizer, [table])
-        >>> variable_index(optimizer, table)
-        0
-    """
+    """Makes the slots of an optimizer that has none yet."""
     if not getattr(optimizer, "built" if IS_KERAS_3 else "_built", False):
         optimizer.build(variables)
 
@@ -68,13 +56,7 @@ def unlisted_variables(optimizer):
 
 
 def variables_of_optimizer(optimizer):
-    """Every ``tf.Variable`` of an optimizer and its parts, each once, also those that it does not list.
-
-    Example:
-        >>> optimizer = keras.optimizers.SGD()
-        >>> any(own is tf_variable(optimizer.iterations) for own in variables_of_optimizer(optimizer))
-        True
-    """
+    """Every ``tf.Variable`` of an optimizer and its parts, each once, also those that it does not list."""
     listed = [own for part in parts_of(optimizer) for own in [*part.variables, *unlisted_variables(part)]]
     return list({id(own): own for own in map(tf_variable, listed)}.values())
 
@@ -83,10 +65,6 @@ def steps_variable(optimizer):
     """The ``tf.Variable`` that counts an optimizer's calls.
 
     When Keras 3 accumulates gradients over several batches, ``iterations`` is not a variable.
-
-    Example:
-        >>> int(steps_variable(keras.optimizers.SGD()))
-        0
     """
     optimizer = inner_optimizer(optimizer)
     return tf_variable(optimizer._iterations if IS_KERAS_3 else optimizer.iterations)
@@ -107,12 +85,7 @@ def learning_rate_variable(optimizer):
 
 
 def schedule_of(optimizer):
-    """The ``LearningRateSchedule`` of an optimizer, or None.
-
-    Example:
-        >>> type(schedule_of(keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 5)))).__name__
-        'CosineDecay'
-    """
+    """The ``LearningRateSchedule`` of an optimizer, or None."""
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule) else None
 

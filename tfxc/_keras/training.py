@@ -32,12 +32,6 @@ class Directed:
     """A metric that says which of two values is better; it comes before Keras's class among the bases.
 
     Keras 3 asks the metric if a callback's ``mode`` is "auto"; tf-keras only looks at names.
-
-    Example:
-        >>> class Distance(Directed, keras.metrics.Mean):
-        ...     higher_is_better = False
-        >>> Distance(name="distance").higher_is_better
-        False
     """
 
     higher_is_better = True
@@ -77,27 +71,12 @@ def is_compiled(model):
 
 
 def forget_compile(model):
-    """Marks a model as not compiled, after a ``compile`` that was refused.
-
-    Example:
-        >>> model = keras.Sequential()
-        >>> model.compile("sgd", "mse")
-        >>> forget_compile(model)
-        >>> is_compiled(model)
-        False
-    """
+    """Marks a model as not compiled, after a ``compile`` that was refused."""
     setattr(model, "compiled" if IS_KERAS_3 else "_is_compiled", False)
 
 
 def given_metrics(model):
-    """The metrics that ``compile`` received, including the weighted ones.
-
-    Example:
-        >>> model = keras.Sequential()
-        >>> model.compile("sgd", "mse", metrics=[tfxc.metrics.RecallAtK(5)])
-        >>> [metric.name for metric in given_metrics(model)]
-        ['recall_at_5']
-    """
+    """The metrics that ``compile`` received, including the weighted ones."""
     holder = model._compile_metrics if IS_KERAS_3 else model.compiled_metrics
     given = [] if holder is None else [holder._user_metrics, holder._user_weighted_metrics]
     return [metric for metric in tf.nest.flatten(given) if metric is not None]
@@ -290,10 +269,5 @@ def _random_states(model):
 
 
 def steps_are_remote(model):
-    """Whether a model's steps run in other processes, so that Keras refuses callbacks that look at batches.
-
-    Example:
-        >>> steps_are_remote(keras.Sequential())
-        False
-    """
+    """Whether the steps run in other processes, where Keras refuses callbacks that look at batches."""
     return model.distribute_strategy._should_use_with_coordinator

@@ -13,33 +13,18 @@ def tf_variable(variable):
 
 
 def tf_variables(weight):
-    """The ``tf.Variable``s that a weight is made of: one, unless a strategy has cut it by its rows.
-
-    Example:
-        >>> [variable.shape for variable in tf_variables(tf.Variable([1.0, 2.0]))]
-        [TensorShape([2])]
-    """
+    """The ``tf.Variable``s that a weight is made of: one, unless a strategy has cut it by its rows."""
     variable = tf_variable(weight)
     return getattr(variable, "variables", [variable])
 
 
 def is_cut(variable):
-    """Whether a ``tf.Variable`` holds some of the rows of a weight that a strategy has cut.
-
-    Example:
-        >>> is_cut(tf.Variable([1.0, 2.0]))
-        False
-    """
+    """Whether a ``tf.Variable`` holds some of the rows of a weight that a strategy has cut."""
     return hasattr(variable, "_sharded_container")
 
 
 def is_weight(value):
-    """Whether a value is a weight of a layer: a variable of Keras or of TensorFlow, which may be cut by rows.
-
-    Example:
-        >>> is_weight(tf.Variable(1.0)), is_weight(tf.constant(1.0))
-        (True, False)
-    """
+    """Whether a value is a weight of a layer: a variable of Keras or TensorFlow, maybe cut by rows."""
     return hasattr(value, "assign")
 
 

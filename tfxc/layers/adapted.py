@@ -20,14 +20,6 @@ def follow_weights(model):
     """Has a model compute by its present weights, where something other than Keras has loaded them.
 
     A ``Normalization`` computes by copies of its weights, which functions that were traced hold.
-
-    Example:
-        >>> layer = keras.layers.Normalization()
-        >>> model = keras.Sequential([keras.Input((1,)), layer])
-        >>> _ = layer.weights[0].assign([5.0])  # the mean
-        >>> follow_weights(model)
-        >>> float(model(tf.zeros([1, 1]))[0, 0])
-        -5.0
     """
     layers = [layer for layer in layers_of(model) if isinstance(layer, keras.layers.Normalization)]
     for layer in layers:

@@ -98,21 +98,12 @@ def old_class_vectors():
 
 
 def cache_of(head):
-    """The ``ClassCache`` of a head; None for a head that caches no class vectors.
-
-    Example:
-        >>> cache_of(tfxc.layers.DenseHead(10)) is None
-        True
-    """
+    """The ``ClassCache`` of a head; None for a head that caches no class vectors."""
     return getattr(head, "class_cache", None)
 
 
 def expire_class_vectors(layer):
-    """Says that what heads in a layer or model have cached is out of date, though there was no step.
-
-    Example:
-        >>> expire_class_vectors(tfxc.layers.DenseHead(10))
-    """
+    """Says that what heads in a layer or model have cached is out of date, though there was no step."""
     for part in layers_of(layer):
         if cache_of(part) is not None:
             part.class_cache.expire()

@@ -22,12 +22,6 @@ class ClassFeatures:
 
     Args:
         num_classes: L.
-
-    Example:
-        >>> features = ClassFeatures(3)
-        >>> features.set({"price": [1.0, 2.0, 3.0]})
-        >>> features.rows(tf.constant([2]))["price"].numpy().tolist()
-        [3.0]
     """
 
     def __init__(self, num_classes):

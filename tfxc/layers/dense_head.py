@@ -409,13 +409,6 @@ class DenseHead(Head):
 
 
 def tied_row_offset(head: Head) -> int | None:
-    """The row of class 0 in the embedding that a head is tied to; None for a head that shares no table.
-
-    Example:
-        >>> tied_row_offset(DenseHead(10, tied_to="items", row_offset=1))
-        1
-        >>> tied_row_offset(DenseHead(10)) is None
-        True
-    """
+    """The row of class 0 in the embedding that a head is tied to; None for a head that shares no table."""
     head = getattr(head, "head", head)  # of a wrapper
     return head.row_offset if isinstance(head, DenseHead) and head.tied_to is not None else None

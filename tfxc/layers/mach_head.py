@@ -324,12 +324,5 @@ class MACHHead(Head):
 
 
 def num_probes_of(head: Head) -> int | None:
-    """How many buckets of each repetition a head looks into; None for a head that ranks all classes.
-
-    Example:
-        >>> num_probes_of(MACHHead(10, num_buckets=4, num_repetitions=2, num_probes=3))
-        3
-        >>> num_probes_of(tfxc.layers.DenseHead(10)) is None
-        True
-    """
+    """How many buckets of each repetition a head looks into; None for a head that ranks all classes."""
     return head.num_probes if isinstance(head, MACHHead) else None

@@ -146,12 +146,7 @@ SQUARED_HINGE = sum_of(squared_hinge, lambda logits: 2.0 * tf.nn.relu(1.0 + logi
 
 
 def log_sum_exp(logits: tf.Tensor) -> tf.Tensor:
-    """log Σ exp [N, 1] of logits [N, S]; far below every logit, with gradient 0, where there is none.
-
-    Example:
-        >>> log_sum_exp(tf.constant([[0.0, 0.0], [MASKED_LOGIT, 1.0]])).numpy().round(2).tolist()
-        [[0.6899999976158142], [1.0]]
-    """
+    """log Σ exp [N, 1] of logits [N, S]; far below every logit, with gradient 0, where there is none."""
     num_queries = tf.shape(logits)[0]
     state = LOGSUMEXP.update(LOGSUMEXP.init(num_queries), tf.fill([num_queries, 1], MASKED_LOGIT))
     return LOGSUMEXP.finish(LOGSUMEXP.update(state, logits))[:, tf.newaxis]

@@ -30,14 +30,7 @@ class ClassVectors(NamedTuple):
 
 
 def head_vectors(head):
-    """The vectors of a head as they are: a cache that training makes old meanwhile is not refreshed.
-
-    Example:
-        >>> head = tfxc.layers.DenseHead(5)
-        >>> head.build((None, 3))
-        >>> head_vectors(head).class_vectors(0, 2).shape
-        TensorShape([2, 3])
-    """
+    """The vectors of a head as they are: a cache that training makes old meanwhile is not refreshed."""
     return ClassVectors(head.num_classes, lambda start, stop: vector_of_each(head, tf.range(start, stop)))
 
 

@@ -23,11 +23,7 @@ _ABOUT_GRADIENTS = (
 
 
 def refuse_consumed(model):
-    """Raises ValueError for a model whose weights ``change_classes`` has given to another.
-
-    Example:
-        >>> refuse_consumed(keras.Sequential())  # this model still has its weights
-    """
+    """Raises ValueError for a model whose weights ``change_classes`` has given to another."""
     if getattr(model, "is_consumed", False):
         raise ValueError(
             "change_classes consumed this model; use what it returned: "
@@ -43,10 +39,6 @@ def compile_options(options):
 
     Raises:
         ValueError: for ``loss_weights``.
-
-    Example:
-        >>> compile_options({"loss_weights": None, "run_eagerly": True})
-        {'run_eagerly': True}
     """
     options = dict(options)
     if options.pop("loss_weights", None) is not None:
@@ -75,14 +67,6 @@ def ranking_metrics(given, name, num_classes):
     Raises:
         ValueError: for a dict, for metrics that do not take ranked ids, and for one of another number of
             classes.
-
-    Example:
-        >>> [metric.k for metric in ranking_metrics(tfxc.metrics.NDCGAtK(10), "metrics", 40)]
-        [10]
-        >>> ranking_metrics([tfxc.metrics.CoverageAtK(10, num_classes=50)], "metrics", 40)
-        Traceback (most recent call last):
-        ...
-        ValueError: coverage_at_10 is made for 50 classes, but the head has 40: make...
     """
     if isinstance(given, dict):
         raise ValueError(
@@ -105,11 +89,7 @@ def ranking_metrics(given, name, num_classes):
 
 
 def refuse_optimizer(optimizer):
-    """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``.
-
-    Example:
-        >>> refuse_optimizer(tfxc.optimizers.LazyAdam(1e-3))
-    """
+    """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``."""
     if scales_loss(optimizer):
         raise ValueError(
             "An optimizer that scales the loss, as under the mixed_float16 policy, is not supported: use the "
@@ -124,11 +104,7 @@ def refuse_optimizer(optimizer):
 
 
 def refuse_class_weight(class_weight):
-    """Raises ValueError where ``fit`` or ``train_on_batch`` was given class weights.
-
-    Example:
-        >>> refuse_class_weight(None)
-    """
+    """Raises ValueError where ``fit`` or ``train_on_batch`` was given class weights."""
     if class_weight is not None:  # Keras would take the position of the largest label for the class
         raise ValueError(
             "class_weight is not supported with class-id labels of this many classes: pass "

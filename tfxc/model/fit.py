@@ -29,13 +29,7 @@ _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the e
 
 
 def bound_arguments(method, *args, **kwargs):
-    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays.
-
-    Example:
-        >>> found = bound_arguments(keras.Model().fit, np.zeros([2, 3]), np.array([0, 1]), epochs=2)
-        >>> list(found), found["epochs"]
-        (['x', 'y', 'epochs'], 2)
-    """
+    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays."""
     arguments = inspect.signature(method).bind(*args, **kwargs).arguments
     arguments.update(arguments.pop("kwargs", {}))  # Keras's own options of evaluate
     if "y" in arguments:
@@ -94,17 +88,7 @@ def joined_by_callbacks(model, arguments):
 
 
 class FitPosition(LogFreeCallback, FitCallback):
-    """Follows a training. An error that stops it names batch and epoch, from 1 as in the progress bar.
-
-    Example:
-        >>> position = FitPosition()
-        >>> position.set_model(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
-        >>> position.model.compile("sgd")
-        >>> position.on_epoch_begin(1)
-        >>> position.on_train_batch_begin(16)
-        >>> str(position)
-        'batch 17 of epoch 2'
-    """
+    """Follows a training. An error that stops it names batch and epoch, from 1 as in the progress bar."""
 
     def __init__(self):
         super().__init__()

@@ -63,13 +63,7 @@ def ranking_inputs(inputs, encoder, exclude, allow):
 
 
 def first_input(inputs):
-    """The first of the encoder's inputs [B, ...] that is not None: it has a row for each example.
-
-    Example:
-        >>> x = {"example_ids": tf.range(4), "price": None, "size": tf.zeros([4, 2])}
-        >>> first_input(x).shape
-        TensorShape([4, 2])
-    """
+    """The first of the encoder's inputs [B, ...] that is not None: it has a row for each example."""
     inputs = _without_reserved(inputs) if isinstance(inputs, dict) else inputs
     return next(part for part in tf.nest.flatten(inputs) if part is not None)
 
@@ -187,12 +181,7 @@ def first_examples(x):
 
 
 def as_tensor(part):
-    """The tensor of an array or a SciPy matrix. Tensors of any kind, and None, come back unchanged.
-
-    Example:
-        >>> as_tensor(scipy.sparse.eye(2)).dense_shape.numpy().tolist()
-        [2, 2]
-    """
+    """The tensor of an array or a SciPy matrix. Tensors of any kind, and None, come back unchanged."""
     if scipy.sparse.issparse(part):
         part = part.tocoo()
         indices = np.stack([part.row, part.col], 1).astype(np.int64)

@@ -145,14 +145,6 @@ def written_aside(filepath, overwrite=True, **kwargs):
 
     Args:
         filepath, overwrite, kwargs: what ``save`` or ``save_weights`` of a Keras model was given.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.keras")
-        >>> with written_aside(path) as aside:
-        ...     _ = pathlib.Path(aside).write_text("whole")
-        >>> path.read_text()
-        'whole'
     """
     name = os.fspath(filepath)
     in_place = (

@@ -129,11 +129,6 @@ def left_by_filter(logits, reduced, threshold):
         logits: float [N, b], of whole tiles; only the last tile may be shorter.
         reduced: the log-sum-exp over all classes [N]; where it is NaN, all logits are kept.
         threshold: a float in (0, 1).
-
-    >>> logits = tf.math.log([[0.1] + 95 * [0.0] + [0.8, 0.1]])
-    >>> left = left_by_filter(logits, tf.zeros([1]), 0.5)
-    >>> bool(left[0, 0]), bool(left[0, 96]), bool(left[0, 97])
-    (False, True, True)
     """
     num_classes = tf.shape(logits)[1]
     last = tf.fill(

@@ -72,9 +72,6 @@ def takes_table(table):
 
     A table that an encoder shares with the head may be no variable: under mixed precision Keras passes a
     tensor, cast to bfloat16.
-
-    >>> takes_table(tf.Variable(tf.zeros([1, 1], tf.bfloat16))) == use_compiled()
-    True
     """
     is_variable = table.dtype == tf.float32 or hasattr(table, "handle")
     return is_variable and table.dtype in (tf.float32, tf.bfloat16) and use_compiled()

@@ -21,12 +21,6 @@ def run_on(device, function, inputs, variables):
 
     Returns:
         List of tensors, computed on the device.
-
-    >>> table = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
-    >>> with tf.GradientTape() as tape:
-    ...     (rows,) = run_on("CPU:0", lambda ids: [tf.gather(table, ids)], [tf.constant([1])], [table])
-    >>> rows.numpy().tolist(), tape.gradient(rows, table).indices.numpy().tolist()
-    ([[3.0, 4.0]], [1])
     """
     mark_read_only(*variables)
     inputs = [tf.convert_to_tensor(given) for given in inputs]

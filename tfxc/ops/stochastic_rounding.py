@@ -56,12 +56,7 @@ def random_16_bits(row_ids, width, seed):
 
 
 def philox(counter, key):
-    """Philox4x32-10: four int64 tensors of 32 random bits, from the four words of a counter and two of a key.
-
-    >>> zeros = [tf.zeros([], tf.int64)] * 4
-    >>> [hex(int(word)) for word in philox(zeros, zeros[:2])]
-    ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
-    """
+    """Philox4x32-10: four int64 tensors of 32 random bits, from four words of a counter and two of a key."""
     x0, x1, x2, x3 = counter
     key0, key1 = key
     for _ in range(10):

@@ -12,14 +12,7 @@ def rows_dtype(table):
 
 
 def mark_read_only(*variables):
-    """Tells gradient tapes and functions that an op reads variables of which it gets only the handles.
-
-    >>> table = tf.Variable([[1.0]])
-    >>> with tf.GradientTape() as tape:
-    ...     mark_read_only(table)
-    >>> tape.watched_variables()[0] is table
-    True
-    """
+    """Tells gradient tapes and functions that an op reads variables of which it gets only the handles."""
     for variable in variables:
         resource_variable_ops.variable_accessed(variable)
 

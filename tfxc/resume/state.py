@@ -63,10 +63,6 @@ def settings_of(owner):
     """The class of a part of a model, and the numbers and strings of its config, by name.
 
     Seeds, names and learning rates are left out. Without ``get_config`` only the class is known.
-
-    Example:
-        >>> settings_of(tfxc.losses.GBCE(calibration=0.9, reduction="sum"))
-        {'class': 'GBCE', 'reduction': 'sum', 'dtype': None, 'calibration': 0.9}
     """
     found = {"class": type(owner).__name__}
     with contextlib.suppress(NotImplementedError):  # by Keras, for users' classes with arguments

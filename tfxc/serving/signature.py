@@ -83,11 +83,6 @@ def named_function(function, specs, defaults=None):
         function: of as many positional arguments.
         specs: a list of ``tf.TensorSpec`` with names.
         defaults: None, or a dict, name -> tensor, for the last of them.
-
-    Example:
-        >>> doubled = named_function(lambda x: 2 * x, [tf.TensorSpec([], tf.int32, "count")])
-        >>> int(doubled(count=3))
-        6
     """
     parameters = [
         inspect.Parameter(
