@@ -16,7 +16,7 @@ class Untracked:
 
 
 def forget_layer(owner, layer):
-    """Keras 3 would keep and save two layers if another layer took the place of one in an attribute."""
+    """Makes an owner forget a layer that another one replaces: Keras 3 would keep and save both."""
     if IS_KERAS_3:  # tf-keras forgets the old layer by itself
         owner._tracker.untrack(layer)
 
