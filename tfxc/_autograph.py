@@ -9,9 +9,5 @@ from tensorflow.python.autograph.core import config
 
 
 def leave_alone(*modules):
-    """Makes AutoGraph call the functions of modules and their submodules without conversion.
-
-    Args:
-        modules: names of modules.
-    """
+    """Makes AutoGraph call the functions of modules, by name, and of their submodules without conversion."""
     config.CONVERSION_RULES = (*map(config.DoNotConvert, modules), *config.CONVERSION_RULES)

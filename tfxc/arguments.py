@@ -17,16 +17,9 @@ def is_integer(value):
 
 
 def positive_int(value, name, least=1, most=None):
-    """Returns the value as a Python int.
+    """Returns an integer of Python or NumPy in [least, most] as a Python int.
 
-    Args:
-        value: an integer of Python or NumPy.
-        name: the argument's name, for the error.
-        least: the smallest value allowed.
-        most: the largest value allowed, or None.
-
-    Raises:
-        ValueError: for anything else.
+    Raises a ValueError that calls it by its name for anything else.
     """
     if not is_integer(value) or value < least or (most is not None and value > most):
         expected = f"of at least {least}" if most is None else f"in [{least}, {most}]"
@@ -35,15 +28,9 @@ def positive_int(value, name, least=1, most=None):
 
 
 def one_of(value, name, choices):
-    """Returns the text among the choices that equals the value.
+    """Returns the text among the choices, a tuple or dict, that equals the value: tf.bfloat16 is "bfloat16".
 
-    Args:
-        value: a text, or an object that equals one: tf.bfloat16 equals "bfloat16".
-        name: the argument's name, for the error.
-        choices: texts, or a dict whose keys are the texts.
-
-    Raises:
-        ValueError: for anything else.
+    Raises a ValueError that calls the argument by its name for anything else.
     """
     choices = tuple(choices)
     if value not in choices:
@@ -52,11 +39,7 @@ def one_of(value, name, choices):
 
 
 def real_number(value, name):
-    """Returns a number of Python, NumPy or TensorFlow as a Python float.
-
-    Raises:
-        ValueError: for anything else; booleans and texts are not numbers.
-    """
+    """Returns a number of Python, NumPy or TensorFlow as a float; ValueError for booleans and texts, too."""
     try:
         return float(None if isinstance(value, bool | np.bool_ | str | bytes) else value)
     except (TypeError, ValueError):
@@ -66,9 +49,8 @@ def real_number(value, name):
 def local_folder(path):
     """Returns the path of a local folder as it was given.
 
-    Raises:
-        ValueError: for a path of remote storage, such as "gs://bucket/run". Python's file functions would
-            create a local folder of that name.
+    Raises a ValueError for a path of remote storage, such as "gs://bucket/run": Python's file functions would
+    create a local folder of that name.
     """
     if _SCHEME.match(os.fspath(path)):
         raise ValueError(
@@ -79,14 +61,9 @@ def local_folder(path):
 
 
 def require_count(value, name, num_classes=None):
-    """Raises ValueError for a count that is neither an integer in its range nor an integer scalar tensor.
+    """Raises ValueError for a count that is neither an integer in [1, L] nor an integer scalar tensor.
 
-    The graph that runs has to check the value of a tensor.
-
-    Args:
-        value: an integer of at least 1, or a tensor.
-        name: the argument's name, for the error.
-        num_classes: L, the largest value allowed, or None.
+    The graph that runs has to check the value of a tensor. Without ``num_classes``, L is not known.
     """
     if is_integer(value):
         positive_int(value, name, most=num_classes)
@@ -110,27 +87,17 @@ def seed_or_drawn(seed):
 
 
 def seed_int(value):
-    """Returns a seed as a Python int.
-
-    Raises:
-        ValueError: for anything but an integer of Python or NumPy that fits in 64 bits.
-    """
+    """Returns an integer of Python or NumPy that fits in 64 bits as a Python int; else raises ValueError."""
     if not is_integer(value) or not -(2**63) <= value < 2**63:
         raise ValueError(f"seed must be an integer in [-2^63, 2^63), but got {value!r}.")
     return int(value)
 
 
 def integers(values, name, limit=None, least=0):
-    """Returns the values as an array of integers that keeps their type; a memory-mapped array stays mapped.
+    """Returns integers as an array that keeps their type; a memory-mapped array stays mapped.
 
-    Args:
-        values: an array or list of any shape.
-        name: the argument's name, for the error.
-        limit: None, or the end of the allowed range [least, limit).
-        least: the smallest value allowed.
-
-    Raises:
-        ValueError: for values that are not integers, which a cast would truncate, or outside the range.
+    Raises ValueError, with the argument's name, for values that are not integers, which a cast would
+    truncate, or outside [least, limit), if a limit is given.
     """
     values = np.asanyarray(values)
     if not values.size:
@@ -145,15 +112,10 @@ def integers(values, name, limit=None, least=0):
 
 
 def by_class(values, name, dtype=np.float64):
-    """Returns numbers that belong to the classes, in the order of their ids, as an array.
+    """Returns numbers that belong to the classes, in the order of their ids, as an array of a dtype.
 
-    Args:
-        values: an array or a list; or a pandas Series whose index is 0, 1, 2, ...
-        name: the argument's name, for the error.
-        dtype: of the result.
-
-    Raises:
-        ValueError: for a pandas object with another index. ``value_counts``, for one, sorts by count.
+    Raises ValueError, with the argument's name, for a pandas object whose index is not 0, 1, 2, ...:
+    ``value_counts``, for one, sorts by count.
     """
     if hasattr(values, "iloc") and not np.array_equal(np.asarray(values.index), np.arange(len(values))):
         raise ValueError(
@@ -183,15 +145,9 @@ def lists_as_tensors(inputs):
 
 
 def positions(values, size, name):
-    """Returns the positions int64 [V] in [0, size) that an index chooses.
+    """Returns the positions int64 [V] in [0, size) that an index chooses: integers or a boolean mask [size].
 
-    Args:
-        values: integers [V], negative ones counted from the end, or a boolean mask [size].
-        size: the number of elements to choose from.
-        name: the argument's name, for the error.
-
-    Raises:
-        ValueError: for other values, positions outside [-size, size), or a mask of another length.
+    Integers below 0 count from the end. Raises ValueError, with the argument's name, for anything else.
     """
     values = np.asarray(values)
     if values.dtype == bool:

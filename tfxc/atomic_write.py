@@ -13,10 +13,8 @@ def atomic_write(path):
     """Gives a path beside ``path``. The file or folder written there takes the place of ``path`` at the end.
 
     A write that fails, or is killed, leaves an earlier file or folder as it was. A symbolic link stays, and
-    what it points to is replaced. A new file has the mode of the earlier one.
-
-    Raises:
-        OSError: naming ``path``, if the disk is full or the folder cannot be written.
+    what it points to is replaced. A new file has the mode of the earlier one. An OSError of a full disk or a
+    folder that cannot be written names ``path``.
     """
     target = os.path.realpath(path)
     # Renaming works within one disk, so the new file lies in the target's folder. It keeps the suffix of the

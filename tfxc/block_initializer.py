@@ -14,18 +14,12 @@ _RANDOM = keras.initializers.VarianceScaling, *_PLAIN
 
 
 def in_blocks(initializer):
-    """Returns an initializer of tables [rows, D] that takes little memory besides the table.
+    """Returns a Keras initializer of tables [rows, D] that takes little memory besides the table.
 
     Keras's random initializers hold three copies of a float32 table. This one draws each block of their
     numbers with a seed of its own, always in float32. A table of one block equals Keras's. A strategy
     may ask for some rows of a table: they get different numbers, in the scale of the whole table. Any other
     initializer makes its table at once.
-
-    Args:
-        initializer: a Keras initializer.
-
-    Returns:
-        A function from a shape and a dtype to a tensor, which Keras accepts as an initializer.
     """
 
     def initialize(shape, dtype="float32", **partition):

@@ -24,16 +24,11 @@ class DamagedFile(ValueError):
 
 
 def write_arrays(path, arrays, notes):
-    """Writes a file of arrays and notes by ``atomic_write``.
+    """Writes a file of arrays, a dict, name -> array or eager tensor, and notes in JSON by ``atomic_write``.
 
     Layout: the arrays, then an index in JSON of their places with a checksum for each block of 4 MiB, then
     the length and the checksum of the index. Whole pages bypass the page cache, if the file system allows:
     copying them would take processor time from the training.
-
-    Args:
-        path: the file.
-        arrays: a dict, name -> array or eager tensor.
-        notes: any value that JSON can hold.
 
     Raises:
         OSError: if the disk is full, or the folder cannot be written.

@@ -36,8 +36,7 @@ def require_current(head):
 def vector_of_each(head, class_ids):
     """A head's class vectors [n, effective_dim] of class ids int32 [n].
 
-    Raises:
-        ValueError: for a head of a user's own whose vectors have another shape.
+    Raises ValueError for a head of a user's own whose vectors have another shape.
     """
     vectors = tf.convert_to_tensor(head.class_vectors_of(class_ids))
     if not vectors.shape.is_compatible_with([class_ids.shape[0], head.effective_dim]):
@@ -60,8 +59,7 @@ def shared_by_queries(head):
 def blocks(head, rows=None):
     """(start, class vectors float32 [rows, D]) over all classes of a head.
 
-    Raises:
-        ValueError: for a class vector with NaN or infinity in it.
+    Raises ValueError for a class vector with NaN or infinity in it.
     """
     rows = rows or _BLOCK_ROWS
     for start in range(0, head.num_classes, rows):
@@ -73,8 +71,7 @@ def blocks(head, rows=None):
 def copy_class_vectors(head, variable, change=lambda vectors: vectors):
     """Writes what ``change`` makes of a head's class vectors into the rows of a variable, on every replica.
 
-    Raises:
-        ValueError: for a class vector with NaN or infinity in it.
+    Raises ValueError for a class vector with NaN or infinity in it.
     """
     # Slicing a mirrored variable would change its first copy alone.
     copies = getattr(variable, "values", [variable])
@@ -105,11 +102,7 @@ def require_finite(vectors, class_ids):
 
 
 def vectors_of(head, class_ids):
-    """The vectors float32 [n, D] of class ids int [n].
-
-    Raises:
-        ValueError: for a class vector with NaN or infinity in it.
-    """
+    """The vectors float32 [n, D] of class ids int [n]; ValueError for one with NaN or infinity in it."""
     vectors = vector_of_each(head, tf.constant(class_ids, tf.int32)).numpy()
     require_finite(vectors, class_ids)
     return vectors

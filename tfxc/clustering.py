@@ -9,17 +9,10 @@ _ITERATIONS = 10
 def sample_by_weight(weights, num_rows, seed):
     """Draws rows without replacement, in proportion to their weights, and the weight that each represents.
 
-    Row i is drawn with probability ``min(1, w_i / t)``, with t such that num_rows rows are drawn: a row of
-    more than 1 / num_rows of the total weight always is. A drawn row weighs ``max(w_i, t)``, so the weight of
-    any set of rows has the right mean, and heavy rows keep their exact weights.
-
-    Args:
-        weights: positive weights [L].
-        num_rows: the number of rows; all of them where there are fewer.
-        seed: int.
-
-    Returns:
-        Sorted row ids int [n] and their weights float32 [n], n = min(num_rows, L).
+    Row i of weight w_i > 0 [L] is drawn with probability ``min(1, w_i / t)``, with t such that num_rows rows
+    are drawn: a row of more than 1 / num_rows of the total weight always is. A drawn row weighs
+    ``max(w_i, t)``, so the weight of any set of rows has the right mean, and heavy rows keep their exact
+    weights. Returns sorted row ids int [n] and their weights float32 [n], n = min(num_rows, L).
 
     Reference:
         Madow, "On the Theory of Systematic Sampling, II", 1949.
@@ -48,14 +41,9 @@ def sample_by_weight(weights, num_rows, seed):
 
 
 def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
-    """Codewords float32 [C, D]; where there are fewer vectors than codewords, the last codewords are 0.
+    """Codewords float32 [C, D] of vectors float32 [n, D]; where n < C, the last codewords are 0.
 
-    Args:
-        vectors: float32 [n, D].
-        num_codewords: C.
-        start: None or initial codewords [C, D].
-        weights: None or positive weights [n].
-        seed: int.
+    ``start``: None or initial codewords [C, D]. ``weights``: None or positive weights [n].
     """
     num_clusters = min(num_codewords, len(vectors))
     clustering = faiss.Kmeans(

@@ -13,9 +13,8 @@ PADDING = -1
 def check_ids(ids, num_classes, what="label"):
     """Returns the ids as int32, behind a check that each is in [-1, num_classes).
 
-    Raises:
-        ValueError: for ids that are not integers, unless there are none.
-        tf.errors.InvalidArgumentError: naming the first bad id, its position and the range.
+    Raises ValueError for ids that are not integers, unless there are none; the graph raises an
+    InvalidArgumentError that names the first bad id, its position and the range.
     """
     ids = tf.convert_to_tensor(ids)
     article = "An" if what[0] in "aeiou" else "A"
@@ -53,10 +52,8 @@ def int32_ids(ids, num_classes):
 def fitting_int32(ids, name):
     """Returns the ids of a list or an array as an int32 tensor. A tensor stays as it is.
 
-    ``tf.convert_to_tensor(ids, tf.int32)`` would silently turn 2^32 + 1 into 1.
-
-    Raises:
-        ValueError: for an id that does not fit into int32.
+    Raises ValueError for an id that does not fit: ``tf.convert_to_tensor(ids, tf.int32)`` would silently turn
+    2^32 + 1 into 1.
     """
     if tf.is_tensor(ids):
         return ids
@@ -71,8 +68,7 @@ def fitting_int32(ids, name):
 def padded_ids(ids, name):
     """Returns class ids as a tensor [N, X]. Ragged ids are padded with -1, and None stays None.
 
-    Raises:
-        ValueError: for ids that are known not to be of shape [N, X].
+    Raises ValueError for ids that are known not to be of shape [N, X].
     """
     if ids is None:
         return None
@@ -90,10 +86,7 @@ def padded_ids(ids, name):
 def excluded_ids(exclude, num_classes, query):
     """Returns the class ids to exclude as int32 [N, X], a row for each of the queries [N, D].
 
-    Args:
-        exclude: class ids [N, X], or [1, X] for all queries, padded with -1 or ragged.
-        num_classes: L.
-        query: [N, D].
+    They are given as [N, X], or [1, X] for all queries, padded with -1 or ragged.
 
     Raises:
         ValueError: for ids of another rank, or in a graph that knows that the numbers of rows differ.
@@ -123,8 +116,7 @@ def refuse_mask(ids, num_classes, name):
 def refuse_zeros_and_ones(ids, num_classes, message):
     """Returns class ids [..., P], behind a check that they are not the rows of a matrix of zeros and ones.
 
-    Raises:
-        tf.errors.InvalidArgumentError: with the message, for such rows of at least 3 classes.
+    Raises an InvalidArgumentError with the message for such rows of at least 3 classes.
     """
     # A graph may not know how many ids there are (Keras may retrace a step), or how many classes.
     is_known = not tf.is_tensor(num_classes)
@@ -184,13 +176,10 @@ def drop_duplicates(ids):
 
 
 def hits(ids, labels):
-    """Returns for each candidate id the column of the positive that it equals, int32 [N, S]; -1 if none.
+    """Returns for each candidate the column of the positive [N, P] that it equals, int32 [N, S]; -1 if none.
 
-    If several positives are equal, the last one counts. Takes ``S log P`` steps a row.
-
-    Args:
-        ids: candidates [N, S], or [S] shared by all rows.
-        labels: positives [N, P].
+    Candidates are [N, S], or [S] shared by all rows. If several positives are equal, the last one counts.
+    Takes ``S log P`` steps a row.
     """
     if labels.shape[1] == 1:
         return tf.where(tf.equal(ids, labels) & (labels >= 0), 0, -1)

@@ -40,8 +40,7 @@ def refuse_names(labels):
 def as_array(labels):
     """Returns labels in a form that Keras accepts. Labels of pandas become an array.
 
-    Raises:
-        ValueError: for names, lists and arrays of objects.
+    Raises ValueError for names, lists and arrays of objects.
     """
     if hasattr(labels, "iloc"):
         labels = np.asarray(labels)
@@ -65,8 +64,7 @@ def as_array(labels):
 def tensor_of_labels(labels):
     """Returns labels as a tensor. Ragged and sparse tensors stay as they are.
 
-    Raises:
-        ValueError: for a matrix of SciPy, or lists of different lengths.
+    Raises ValueError for a matrix of SciPy, or lists of different lengths.
     """
     if scipy.sparse.issparse(labels):
         raise ValueError(f"Labels must be class ids, but are a SciPy matrix. Pass ids: {_IDS_OF_MATRIX}.")
@@ -80,14 +78,11 @@ def tensor_of_labels(labels):
 
 
 def pad_labels(labels, by_position=False):
-    """Returns dense, ragged or sparse labels as dense integer class ids, padded with -1.
+    """Returns dense, ragged or sparse integer labels as dense class ids, padded with -1.
 
-    A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them.
-
-    Args:
-        labels: integer ids.
-        by_position: whether the columns of a ``SparseTensor`` are examples or positions, whose labels keep
-            their columns. Otherwise a row holds the ids of one example, which move to its front.
+    A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them. ``by_position`` says
+    that its columns are examples or positions, whose labels keep their columns. Otherwise a row holds the
+    ids of one example, which move to its front.
 
     Raises:
         ValueError: if the labels are not integers (names, one-hot and multi-hot rows are not class ids).

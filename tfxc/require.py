@@ -7,20 +7,11 @@ _NUM_SHOWN = 3
 
 
 def require(condition, *message):
-    """Returns the ops that check a condition, for ``tf.control_dependencies``.
+    """Returns a list of ops that check a bool scalar, for ``tf.control_dependencies``; none in eager mode.
 
-    A graph gets a single op. ``tf.debugging.Assert`` would add a conditional, which takes longer to trace and
-    to run.
-
-    Args:
-        condition: bool scalar.
-        message: the error's text, as texts and tensors. The first few values of a tensor are shown.
-
-    Returns:
-        A list of ops, empty in eager execution.
-
-    Raises:
-        tf.errors.InvalidArgumentError: if the condition does not hold.
+    If the condition is false, they raise an InvalidArgumentError of the message's texts and tensors, with
+    the first few values of each tensor. A graph gets a single op. ``tf.debugging.Assert`` would add a
+    conditional, which takes longer to trace and to run.
     """
     if tf.executing_eagerly():
         if not condition:

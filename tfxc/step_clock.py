@@ -11,14 +11,9 @@ EPOCH = "epoch"
 
 
 def steps_or_epoch(value, name):
-    """Checks when something is due: "epoch", or a number of training steps, then as a Python int.
+    """Returns "epoch", or an integer of Python or NumPy as a Python int: when something is due.
 
-    Args:
-        value: "epoch", or an integer of Python or NumPy.
-        name: what the error calls it.
-
-    Raises:
-        ValueError: for anything else.
+    Raises a ValueError that calls the value by its name for anything else.
     """
     if isinstance(value, str) and value == EPOCH:
         return value
@@ -26,17 +21,13 @@ def steps_or_epoch(value, name):
 
 
 class StepClock:
-    """Rings after every so many training steps of a model.
+    """Rings after every so many training steps of a model; never, if ``every`` is "epoch".
 
     It reads the optimizer's ``iterations``, which are saved with the model and by ``BackupAndRestore``: a
-    resumed training goes on counting, and the count is right for any ``steps_per_execution``.
+    resumed training goes on counting, and the count is right for any ``steps_per_execution``. The steps from
+    one ring to the next grow by the factor ``growth``, at least 1.
 
-    Args:
-        every: steps from one ring to the next; or "epoch", and it never rings.
-        growth: factor, at least 1, by which the steps from one ring to the next grow.
-
-    Raises:
-        ValueError: for an ``every`` that is neither "epoch" nor a positive integer.
+    Raises ValueError for an ``every`` that is neither "epoch" nor a positive integer.
     """
 
     def __init__(self, every, growth=1.0):
@@ -92,13 +83,10 @@ class StepClock:
 
 
 class StepCallback(keras.callbacks.Callback):
-    """A callback that acts in ``on_step_due`` when its clock rings.
+    """A callback that acts in ``on_step_due`` when its ``StepClock`` rings.
 
     Where the clock counts epochs it has no hook for batches: in a cluster, Keras refuses callbacks
     that override one.
-
-    Args:
-        clock: a ``StepClock``.
     """
 
     def __init__(self, clock):

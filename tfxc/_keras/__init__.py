@@ -31,11 +31,7 @@ unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
 
 
 def refuse_keras_3(what):
-    """Raises ValueError under Keras 3, for what only tf-keras can do.
-
-    Args:
-        what: names it in the error.
-    """
+    """Raises ValueError under Keras 3, for what only tf-keras can do; ``what`` names it in the error."""
     if IS_KERAS_3:
         raise ValueError(
             f"Keras 3 does not train with {what}. Set the environment variable TF_USE_LEGACY_KERAS=1 before "

@@ -59,14 +59,10 @@ def embeddings_of(layer):
 
 
 def found_again(layers, name, place):
-    """The layers of a loaded encoder that may be a given layer of the saved encoder.
+    """The layers of a loaded encoder, in order, that may be a given layer of the saved encoder.
 
-    Keras numbers layers without a name anew in each process, so the place decides for those.
-
-    Args:
-        layers: the layers of the encoder, in their order.
-        name: the name the layer had when it was saved.
-        place: the index the layer had among the layers when it was saved; None if it is not known.
+    Name and place are those at the time of saving; an unknown place is None. Keras numbers layers without a
+    name anew in each process, so the place decides for those.
     """
     if place is not None and place < len(layers):
         numbered = type(layers[place]).__name__.lower()
@@ -126,12 +122,7 @@ def layer_of(tensor):
 
 
 def is_declared_as(inputs, form):
-    """Whether a model's input was made with ``keras.Input(..., sparse=True)``, or ``ragged=True``.
-
-    Args:
-        inputs: one of ``model.inputs``.
-        form: "sparse" or "ragged".
-    """
+    """Whether one of a model's inputs was made with ``keras.Input(..., sparse=True)``, or ``ragged=True``."""
     if IS_KERAS_3:
         return bool(getattr(inputs, form))
     kind = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}[form]

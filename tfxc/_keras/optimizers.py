@@ -171,11 +171,7 @@ _COMMON_SLOTS = {"_accumulated_gradients": "gradient", "_model_variables_moving_
 
 
 def keras_slots(optimizer, variable):
-    """The slots that one of Keras's optimizers keeps for a weight: a dict, name -> ``tf.Variable``.
-
-    Raises:
-        TypeError: The optimizer is not one of Keras's own.
-    """
+    """The slots that a Keras optimizer keeps for a weight: name -> ``tf.Variable``; TypeError for others."""
     names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, _keras_optimizer(name))]
     if not names:
         raise TypeError(

@@ -42,14 +42,9 @@ class Directed:
 
 
 def refuse_callbacks_that_keep_the_lowest(model, callbacks):
-    """Refuses callbacks with which tf-keras would keep the epoch of the lowest value of a metric.
+    """Raises ValueError for a callback with which tf-keras would keep the epoch of a metric's lowest value.
 
-    Args:
-        model: a compiled model whose metrics are ``Directed``.
-        callbacks: a list.
-
-    Raises:
-        ValueError: A callback takes the lowest value of such a metric for the best.
+    The metrics of the compiled model are ``Directed``.
     """
     if IS_KERAS_3:
         return

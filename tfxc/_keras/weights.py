@@ -38,12 +38,7 @@ def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainab
             "aggregation": getattr(tf.VariableAggregation, aggregation.upper()),
         }
     return layer.add_weight(
-        name=name,
-        shape=shape,
-        initializer=initializer,
-        dtype=dtype,
-        trainable=trainable,
-        **options,
+        name=name, shape=shape, initializer=initializer, dtype=dtype, trainable=trainable, **options
     )
 
 

@@ -128,14 +128,7 @@ class SamplerRefresh(StepCallback):
 
 
 def with_refresh(callbacks, sampler, head, every=AUTO):
-    """The callbacks of a training, with a ``SamplerRefresh`` in front if sampler or head need one.
-
-    Args:
-        callbacks: a list of them.
-        sampler: the model's, or None.
-        head: the model's.
-        every: as of ``SamplerRefresh``.
-    """
+    """The callbacks of a training, with a ``SamplerRefresh(every)`` in front if sampler or head need one."""
     if sampler is None or not (has_index(sampler) or cache_of(head) is not None):
         return callbacks
     if any(isinstance(callback, SamplerRefresh) for callback in callbacks):

@@ -125,11 +125,7 @@ def change_classes(
 
 
 class _Variables:
-    """All variables of a model and its optimizer in a fixed order, and those with a row for each class.
-
-    Args:
-        model: a built model. If it has an optimizer, that is built, too.
-    """
+    """The variables of a built model and optimizer in a fixed order, and those with a row for each class."""
 
     def __init__(self, model):
         self.optimizer = getattr(model, "optimizer", None)

@@ -36,13 +36,7 @@ _UNUSUAL = 2, 3
 
 
 class ItemLayer(NamedTuple):
-    """A layer that changes with the classes.
-
-    Args:
-        layer: the layer.
-        class_rows: ``ClassRows`` list, its weights with a row for each class.
-        config: its config for the new classes.
-    """
+    """A layer that changes with the classes: its ``ClassRows`` list, and its config for the new classes."""
 
     layer: Any
     class_rows: list
@@ -50,19 +44,13 @@ class ItemLayer(NamedTuple):
 
 
 def item_layers(encoder, head_rows, class_names, classes):
-    """Returns every ``ItemLayer`` of an encoder.
+    """Returns every ``ItemLayer`` of an encoder; ``head_rows`` are the ``ClassRows`` of the head.
 
     These are: a layer with the methods ``class_rows`` and ``config_for``; a table that the head shares; a
     lookup whose vocabulary is the names of the classes; an embedding of any size that reads such a lookup; an
     embedding of L rows, of L + 1 (row 0 for padding), or of the size of such a lookup; and a sparse input of
     a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names an embedding that
     counts as a table of items only because of its number of rows.
-
-    Args:
-        encoder: a Keras model.
-        head_rows: ``ClassRows`` of the head.
-        class_names: the L names, in id order.
-        classes: ``ClassMap``.
 
     Raises:
         ValueError: for an embedding after a lookup that knows the names in another order; for a lookup of the
@@ -148,11 +136,7 @@ def _inputs_of_columns(layers, moved, classes):
 def lookups_of_head(head, items, class_names, classes):
     """Returns an ``ItemLayer`` for each lookup of class names by which a head reads a table that it shares.
 
-    Args:
-        head: the head of the model.
-        items: those of the encoder, from ``item_layers``.
-        class_names: the L names, in id order.
-        classes: ``ClassMap``.
+    ``items`` are those of the encoder.
 
     Raises:
         ValueError: for a head that reads such a table by other features than names, which would not move with
@@ -210,8 +194,7 @@ def _readers_of_columns(encoder, widths, moved):
 def _tables_behind(lookups, model, num_old):
     """Returns the row of class 0 in each table that reads a lookup of the names: id of the table -> offset.
 
-    Raises:
-        ValueError: for a layer that reads the ids but is not such a table.
+    Raises ValueError for a layer that reads the ids but is not such a table.
     """
     offsets: dict = {}
     for lookup in lookups:

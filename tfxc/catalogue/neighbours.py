@@ -8,15 +8,11 @@ _REACH = 5  # positions before and after
 
 
 def neighbour_shares(sequences, classes):
-    """Returns for each new class how often each class that stays occurs near it.
+    """Returns for each new class how often each class that stays occurs near it in ``Sequences`` of names.
 
-    Args:
-        sequences: ``Sequences`` of names of classes. Other names in them are ignored.
-        classes: ``ClassMap``.
-
-    Returns:
-        A sparse matrix float32 [n, L'] for the n new classes: the share of each class among the occurrences
-        of staying classes at most 5 positions before or after. The row of a class without any is empty.
+    Names of no class are ignored. The result is a sparse matrix float32 [n, L'] for the n new classes: the
+    share of each class among the occurrences of staying classes at most 5 positions before or after. The row
+    of a class without any is empty.
 
     Reference:
         Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering", 2016 (items that

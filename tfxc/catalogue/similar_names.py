@@ -7,16 +7,10 @@ _AT_ONCE = 128
 
 
 def similar_names(names, known, num_similar):
-    """Returns for each name the known names that share most trigrams with it. Rare trigrams count more.
+    """Returns for each of n names the known names that share most trigrams with it. Rare trigrams count more.
 
-    Args:
-        names: n strings.
-        known: m strings.
-        num_similar: the number of similar names for each, at most m.
-
-    Returns:
-        Positions among the known names int64 [n, num_similar], the most similar first, and cosines float32 of
-        TF-IDF vectors, 0 for a name without a common trigram.
+    Returns positions among the m known names int64 [n, min(num_similar, m)], the most similar first, and
+    cosines float32 of TF-IDF vectors, 0 for a name without a common trigram.
     """
     num_similar = min(num_similar, len(known))
     vectors = _trigram_vectors([*known, *names])

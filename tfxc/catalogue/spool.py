@@ -9,14 +9,9 @@ _BLOCK_BYTES = 1 << 25
 
 
 class Spool:
-    """Copies of variables in files, read and written in blocks of rows.
+    """Copies of a list of ``tf.Variable`` in files of an existing folder, read and written in blocks of rows.
 
-    Args:
-        folder: an existing folder for the files.
-        variables: ``tf.Variable`` list. The constructor writes their values.
-
-    Raises:
-        OSError: if there is no space on the disk. The variables do not change.
+    The constructor writes the values. It raises OSError if there is no space; the variables do not change.
     """
 
     def __init__(self, folder, variables):
@@ -44,12 +39,9 @@ class Spool:
             self.copy(place, variable)
 
     def copy(self, place, variable, destinations=None):
-        """Copies the saved value of a variable into another one.
+        """Copies the saved value of the variable at a place in the list into another variable.
 
-        Args:
-            place: the variable's place in the list.
-            variable: the other variable, of the same shape if there are no destinations.
-            destinations: None for the same rows, or int64 [rows], the new row of each row, -1 for none.
+        ``destinations`` int64 [rows] is the new row of each row, -1 for none; None keeps rows and shape.
         """
         source, shape = self._variables[place], self._shapes[place]
         dtype, size = source.dtype.as_numpy_dtype, shape.num_elements() * source.dtype.size

@@ -9,11 +9,7 @@ from tfxc.data.batching import EpochOrder
 def check_data(data):
     """Refuses a dataset whose order Python tells: a worker runs none of this process's Python.
 
-    Args:
-        data: what ``fit`` got; anything but a ``tf.data.Dataset`` is left to Keras.
-
-    Raises:
-        ValueError: for a shuffled pipeline of ``tfxc.data``.
+    Raises ValueError for a shuffled pipeline of ``tfxc.data``. Other data are left to Keras.
     """
     steps = [data] if isinstance(data, tf.data.Dataset) else []
     while steps:
@@ -28,12 +24,7 @@ def check_data(data):
 
 
 def require_one_machine(model, why):
-    """Raises ValueError for a model whose tables lie on parameter servers.
-
-    Args:
-        model: a model.
-        why: what they cannot do there.
-    """
+    """Raises ValueError for a model whose tables lie on parameter servers; ``why`` ends the error."""
     if is_on_servers(model):
         raise ValueError(
             f"The model's tables lie on parameter servers, {why}. A tfxc.cluster.Checkpoint keeps them, and "

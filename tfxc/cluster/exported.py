@@ -19,10 +19,9 @@ _KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight o
 
 
 def on_one_machine(model):
-    """The model of which the graph of an export is made.
+    """The model of which the graph of an export is made, as of ``declared`` if its weights lie elsewhere.
 
-    Returns:
-        The model itself, and an empty list, unless its weights lie elsewhere. Then as of ``declared``.
+    Otherwise it is the model itself, with an empty list.
     """
     return declared(model) if is_on_servers(model) else (model, [])
 
@@ -30,15 +29,9 @@ def on_one_machine(model):
 def declared(model):
     """The same encoder and head anew, for one machine. Their weights have no values and take no memory.
 
-    Args:
-        model: a built ``ExtremeClassifier`` whose encoder is functional or Sequential.
-
-    Returns:
-        The model, without a sampler; and for each weight a pair (``tf.Variable`` of the new model, ``Table``
-        that says where the values lie).
-
-    Raises:
-        ValueError: for another encoder, or in the scope of a strategy with parameter servers.
+    Returns the model, without a sampler; and for each weight a pair (``tf.Variable`` of the new model,
+    ``Table`` that says where the values lie). Raises ValueError unless the encoder is functional or
+    Sequential, and in the scope of a strategy with parameter servers.
     """
     if not is_made_of_layers(model.encoder):
         raise ValueError(
@@ -80,10 +73,8 @@ def _declare(next_creator, **options):
 def add_values(folder, kept, elsewhere):
     """Adds weights that have no value here to a SavedModel; each server writes the rows that it holds.
 
-    Args:
-        folder: of the SavedModel.
-        kept: the list of its weights, an attribute ``kept`` of its module.
-        elsewhere: pairs of a weight and a ``Table``, as ``declared`` returns them.
+    ``kept`` lists the weights, an attribute of that name of the module in the folder; ``elsewhere`` are the
+    pairs that ``declared`` returns.
     """
     tables = {id(variable): table for variable, table in elsewhere}
     numbered = enumerate(kept)

@@ -23,14 +23,10 @@ def is_folded(head, loss, sampler) -> bool:
 
 
 def folded_losses(head, loss, query, labels, sampler) -> tf.Tensor:
-    """Losses [N] over candidates that each server draws, scores and folds.
+    """Losses [N] of queries [N, D] over candidates that each server draws, scores and folds.
 
-    Queries, numbers of draws and folds travel; ids and scores of candidates do not.
-
-    Args:
-        head, loss, sampler: of which ``is_folded`` says so.
-        query: float [N, D].
-        labels: int32 [N, P], padded with -1.
+    Queries, numbers of draws and folds travel; ids and scores of candidates do not. Labels are int32 [N, P],
+    padded with -1; ``is_folded`` has accepted head, loss and sampler.
     """
     steps = []
     for part, shard in zip(head.parts, head.shards, strict=True):

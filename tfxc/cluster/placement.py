@@ -14,12 +14,7 @@ _SERVERS = "ps"
 
 
 class Shard(NamedTuple):
-    """Some rows of a table, and where they lie.
-
-    Args:
-        start: the row of the table that is the shard's first.
-        variable: the ``tf.Variable`` that holds the rows.
-    """
+    """The rows of a table from ``start`` on that one ``tf.Variable`` holds."""
 
     start: int
     variable: tf.Variable
@@ -42,9 +37,7 @@ class Shard(NamedTuple):
 def shards_of(weight):
     """The shards of a weight, in the order of their rows; a weight that is not cut is one shard.
 
-    Args:
-        weight: a ``tf.Variable``, the ``ShardedVariable`` that a strategy with parameter servers makes, or
-            what Keras wraps around either.
+    The weight is a ``tf.Variable``, a ``ShardedVariable`` of a strategy, or Keras's wrapper of either.
     """
     shards = []
     for variable in tf_variables(weight):
@@ -115,13 +108,7 @@ def row_bytes(variable):
 
 
 def put_together(places, values, shape):
-    """Values of several shards as one tensor of a shape, 0 where there is none.
-
-    Args:
-        places: for each shard, int64 [n, r], where its values stand.
-        values: for each, [n], or [n, ...] where each place is one of rows.
-        shape: int64, of the whole tensor.
-    """
+    """Values [n] or [n, ...] of each shard at places int64 [n, r] in a tensor of a shape, 0 elsewhere."""
     places, values = tf.cast(tf.concat(places, 0), tf.int64), tf.concat(values, 0)
     # TensorFlow can put a row without values, such as the scores of a class for no queries, nowhere.
     num_put = tf.where(tf.reduce_prod(shape) > 0, tf.shape(places)[0], 0)

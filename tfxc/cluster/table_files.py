@@ -9,12 +9,7 @@ from tfxc.cluster.placement import Shard, row_blocks, row_bytes, shards_of
 
 
 class Table(NamedTuple):
-    """A variable as a file stores it: whole, whatever its shards.
-
-    Args:
-        shards: list of ``Shard``.
-        shape: the shape of the whole table, a tuple.
-    """
+    """A variable as a file stores it: a list of ``Shard`` and the shape of the whole, a tuple."""
 
     shards: list
     shape: tuple
@@ -51,8 +46,7 @@ def write_tables(prefix, tables, others=()):
 def read_tables(prefix, tables):
     """Reads a checkpoint's tables into their variables; each server reads the rows that it holds.
 
-    Args:
-        prefix, tables: as of ``write_tables``; the file must have all of these names, with these shapes.
+    The file must have all names of the dict, name -> ``Table``, with these shapes.
     """
     for device, pieces in _batches(tables):
         with tf.device(device):

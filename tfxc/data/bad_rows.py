@@ -12,13 +12,8 @@ _NUM_REPORTED = 10
 class BadRows:
     """Counts bad rows and keeps the first ten with their reasons. At the end it raises or warns about them.
 
-    Args:
-        source: what is read, for the message.
-        unit: what a row is called, such as `"line"`.
-        on_error: `"raise"` or `"skip"`, what `report` does.
-
-    Raises:
-        ValueError: for another `on_error`.
+    Messages name the source and call a row a unit, such as `"line"`. `on_error` is what `report` does:
+    `"raise"` or `"skip"`.
     """
 
     def __init__(self, source, unit: str, on_error: str = "raise"):

@@ -12,9 +12,7 @@ _ROWS_PER_BLOCK = 1 << 22
 class GroupedColumns:
     """Collects blocks of interactions in memory and sorts them by user and time at the end.
 
-    Args:
-        num_rows: the largest number of rows, if known. Then no array has to grow. Unused room costs no
-            memory.
+    With the largest number of rows, if known, no array has to grow. Unused room costs no memory.
     """
 
     def __init__(self, num_rows: int | None = None):
@@ -47,11 +45,8 @@ class GroupedColumns:
 class GroupedFiles:
     """Like `GroupedColumns`, for more interactions than memory holds: the arrays are memory-mapped.
 
-    Blocks are first written to files. Then the rows are scattered to the places of their users, and each
-    user's slice is sorted in place.
-
-    Args:
-        folder: an existing folder for the files, `<name>.npy` and `offsets.npy`.
+    Blocks are first written to files of an existing folder, `<name>.npy` and `offsets.npy`. Then the rows
+    are scattered to the places of their users, and each user's slice is sorted in place.
     """
 
     def __init__(self, folder: str):

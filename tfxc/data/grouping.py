@@ -11,15 +11,10 @@ _PER_BLOCK = 1 << 16
 
 
 def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts the members of groups by group, in a stable counting sort.
+    """Sorts M members by their groups, integers [M] in [0, num_groups), in a stable counting sort.
 
-    Args:
-        groups: [M] the group of each member, integers in [0, num_groups).
-        num_groups: G.
-
-    Returns:
-        Positions [M] int64 of the members, group after group, and offsets [G + 1] int64. The members of group
-        g are at `positions[offsets[g]:offsets[g + 1]]`.
+    Returns positions [M] int64 of the members, group after group, and offsets [num_groups + 1] int64. The
+    members of group g are at `positions[offsets[g]:offsets[g + 1]]`.
     """
     # Converting a sparse matrix with an entry (group, member) for each member to CSR is a counting sort.
     members = np.arange(len(groups), dtype=np.int32 if len(groups) < 2**31 else np.int64)
@@ -33,14 +28,10 @@ def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarra
 
 
 def sort_by_time(offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray]):
-    """Sorts each sequence by time, in place and stably.
+    """Sorts each sequence by its times, numbers or datetime64 [M], and the other arrays [M] likewise.
 
-    Works in blocks, so that the arrays may be memory-mapped.
-
-    Args:
-        offsets: [U + 1], where each sequence starts.
-        times: [M] numbers or datetime64.
-        others: arrays [M] to reorder likewise.
+    It sorts stably and in place, in blocks, so that the arrays may be memory-mapped. Sequence u starts at
+    `offsets[u]` [U + 1].
     """
 
     def sort(bounds):
@@ -78,9 +69,7 @@ def _order(owners: np.ndarray, times: np.ndarray) -> np.ndarray:
 def decreases_inside(offsets: np.ndarray, times: np.ndarray) -> bool:
     """Whether time decreases anywhere inside a sequence. Between two sequences it may.
 
-    Args:
-        offsets: [U + 1], where each sequence starts; the first may be any number.
-        times: [M] of these sequences.
+    The sequences start at offsets [U + 1] - offsets[0] among their times [M].
     """
     falls = times[1:] < times[:-1]
     starts = np.asarray(offsets) - offsets[0]

@@ -27,16 +27,13 @@ class InteractionTable:
 
     Args:
         table: it holds the columns named here.
-        user: name of the column of users.
-        item: name of the column of items.
-        time: name of the column of times, or None.
+        user, item, time: names of columns; there may be no times (None).
         vocabulary: class ids to use, or None to number items in order of first appearance.
         columns: further columns by name, with the vocabulary to use or None.
         bad: collects the bad rows.
 
     Attributes:
-        users: encoder of the users.
-        items: encoder of the items.
+        users, items: their encoders.
         keys: name of each further column -> name of its array in a block.
 
     Raises:
@@ -91,10 +88,7 @@ class InteractionTable:
     def blocks(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields the good rows as arrays: "users", "items", perhaps "times", and `keys[name]` of the others.
 
-        At the end it reports the bad rows.
-
-        Raises:
-            ValueError: for bad rows, unless they are to be skipped; if there is no good row.
+        At the end it raises ValueError for bad rows, unless they are to be skipped, or if no row is good.
         """
         num_rows = num_good = 0
         with ThreadPoolExecutor(pa.cpu_count()) as pool:

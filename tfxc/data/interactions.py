@@ -182,8 +182,7 @@ def _normalized(name):
 class InteractionLog:
     """Collects interactions one by one in compact arrays and groups them by user at the end.
 
-    Args:
-        vocabulary: class ids to use, or None to number items in order of first appearance.
+    Without a vocabulary, items are numbered in order of first appearance.
     """
 
     def __init__(self, vocabulary: Vocabulary | None = None):

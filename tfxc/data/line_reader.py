@@ -23,18 +23,12 @@ class LineReader:
     """Iterates over the decoded lines of a plain, `.gz` or `.xz` file and remembers the bad ones.
 
     The reader itself rejects a line that is not UTF-8, and never yields it. The caller rejects others with
-    `reject`, and ends with `report`. The reader warns if the last line has no line end, and logs the number
-    of lines. On a terminal it shows a progress bar for files of more than 32 MiB.
-
-    Args:
-        path: the file. Its suffix tells the compression.
-        on_error: `"raise"` or `"skip"`, what `report` does about bad lines.
-
-    Attributes:
-        number: the number of the current line, from 1.
+    `reject`, and ends with `report`, which obeys `on_error`, `"raise"` or `"skip"`. The reader warns if the
+    last line has no line end, and logs the number of lines. On a terminal it shows a progress bar for files
+    of more than 32 MiB. `number` is that of the current line, from 1.
 
     Raises:
-        ValueError: for a file of another compression.
+        ValueError: for a file of another compression, which the suffix tells.
     """
 
     def __init__(self, path, on_error: str = "raise"):

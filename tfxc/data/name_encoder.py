@@ -41,8 +41,7 @@ class NameEncoder:
     def condense(self, batch: pa.Array) -> pa.DictionaryArray:
         """Returns the batch as positions among its distinct names. An empty or missing name is null.
 
-        Raises:
-            ValueError: for floats that are not integers, or so large that several integers are one float.
+        Raises ValueError for floats that are not integers, or so large that several integers are one float.
         """
         if pa.types.is_dictionary(batch.type):
             batch = batch.dictionary_decode()  # its categories may be in any order, or unused

@@ -80,19 +80,14 @@ def first_repeated(names: pa.Array) -> str | None:
 
 
 def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
-    """Returns raw names as a list of strings.
+    """Returns raw names of one dimension (a list, array, tensor or pandas Series, ...) as a list of strings.
 
-    Bytes are decoded as UTF-8. An integer, or any other object, counts as its `str`.
-
-    Args:
-        names: a list, an array, a tensor, a pandas Series or another iterable of one dimension.
-        where: the place of the names, for messages.
-        keep_missing: return None for a name that is missing (None, NaN, the missing values of pandas and
-            Arrow).
+    Bytes are decoded as UTF-8. An integer, or any other object, counts as its `str`. With `keep_missing`, a
+    name that is missing (None, NaN, the missing values of pandas and Arrow) becomes None.
 
     Raises:
         ValueError: for a name that is missing or a float, bytes that are not UTF-8, several dimensions, or a
-            set.
+            set. `where` is the place of the names in the message.
     """
     if isinstance(names, set | frozenset):  # a dict is fine: its keys have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
@@ -128,8 +123,7 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
 def arrow_texts(names: list, where: str = "at position") -> pa.Array:
     """Returns strings, and null for None, as an Arrow array.
 
-    Raises:
-        ValueError: for a string that UTF-8 cannot encode. Its number follows ``where`` in the message.
+    Raises ValueError for one that UTF-8 cannot encode. Its number follows ``where`` in the message.
     """
     try:
         return pa.array(names, pa.large_string())

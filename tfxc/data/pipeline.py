@@ -22,11 +22,7 @@ from tfxc.data.sequences import Sequences
 
 
 def sequence_training_dataset(
-    sequences: Sequences,
-    max_length: int,
-    batch_size: int,
-    windows: str = "last",
-    seed: int | None = 0,
+    sequences: Sequences, max_length: int, batch_size: int, windows: str = "last", seed: int | None = 0
 ) -> tf.data.Dataset:
     """Returns batches for next-item training: `(items, labels)`, both [B, T] int32.
 

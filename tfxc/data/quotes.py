@@ -24,12 +24,8 @@ def line_break_in(what: str) -> str:
 class QuotedLines:
     r"""Distinguishes fields that hold text of several lines from fields whose quote is not closed.
 
-    A field with an unclosed quote swallows the rows after it. The file is read again only if some field
-    holds line ends.
-
-    Args:
-        path: the file, plain or `.gz`.
-        delimiter: one ASCII character between the fields.
+    A field with an unclosed quote swallows the rows after it. The file, plain or `.gz`, is read again only if
+    some field holds line ends. The delimiter is one ASCII character.
     """
 
     def __init__(self, path, delimiter: str):
@@ -49,13 +45,9 @@ class QuotedLines:
         self._found[name] = (before + number, position)
 
     def report(self, row_of):
-        """Warns of the line ends that were noted.
+        """Warns of the line ends that were noted; ``row_of`` numbers a noted row in the file.
 
-        Args:
-            row_of: function from the position of a row among those noted to its number in the file.
-
-        Raises:
-            ValueError: if there are line ends, and a quote is not closed or has text on both sides.
+        Raises ValueError if there are line ends, and a quote is not closed or has text on both sides.
         """
         if not self._found:
             return

@@ -112,13 +112,9 @@ def new_version(directory) -> Iterator[str]:
 def write_index(
     folder: str, users: Names, vocabulary: Vocabulary, columns: Mapping[str, Vocabulary | None]
 ) -> None:
-    """Writes the names of a new version, whose arrays are complete, and the index of all its files.
+    """Writes the names of a new version, whose arrays are complete in its folder, and the index of all files.
 
-    Args:
-        folder: the subfolder of the version.
-        users: names of the users.
-        vocabulary: names of the items.
-        columns: further columns, in order, with the vocabulary of their categories or None for numbers.
+    ``columns`` holds, in order, the vocabulary of a further column's categories or None for numbers.
     """
     _write_names(folder, "users", users)
     _write_names(folder, "items", vocabulary.names)

@@ -26,8 +26,7 @@ class Table:
 
     Args:
         name: the table's name in messages.
-        schema: names and types of the columns.
-        batches: the rows in order.
+        schema, batches: names and types of the columns, and the rows in order.
         num_rows: the number of rows, or None if it is not known before reading.
         skipped: numbers, from 0, of the rows of a text file that the parser left out so far. The list grows
             while batches are read.

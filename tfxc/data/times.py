@@ -20,12 +20,7 @@ class TimeColumn:
     floats are seconds, float64. Strings are either ISO 8601 dates, `datetime64[us]`, in UTC if they name no
     zone, or numbers of seconds. The first valid string decides which.
 
-    Args:
-        name: of the column, for messages.
-        kind: its Arrow type.
-
-    Raises:
-        ValueError: for a column of another type.
+    Raises ValueError, with the column's name, for a column of another Arrow type.
     """
 
     def __init__(self, name: str, kind: pa.DataType):
@@ -104,8 +99,7 @@ class TimeColumn:
 def seconds(text: str) -> float:
     """Returns the seconds since 1970 that a text means: a number, or an ISO 8601 date, in UTC by default.
 
-    Raises:
-        ValueError: for other text.
+    Raises ValueError for other text.
     """
     time = _parsed(text)
     if time is None:
@@ -120,15 +114,11 @@ def seconds(text: str) -> float:
 
 
 def point_in_time(point, times: np.ndarray):
-    """Returns a point in time in a form that compares with an array of times.
+    """Returns a point in time in a form that compares with an array of times, numbers or datetime64.
 
-    Args:
-        point: an ISO 8601 date as text, a `datetime`, `date` or `np.datetime64`, in UTC if it names no zone;
-            or a number of seconds since 1970, or of the unit of the times if these are numbers.
-        times: numbers or datetime64.
-
-    Raises:
-        ValueError: for anything else.
+    The point is an ISO 8601 date as text, a `datetime`, `date` or `np.datetime64`, in UTC if it names no
+    zone; or a number of seconds since 1970, or of the unit of the times if these are numbers. Raises
+    ValueError for anything else.
     """
     instant: Any = point
     is_number = isinstance(point, numbers.Real) and not isinstance(point, bool | np.timedelta64)

@@ -15,16 +15,12 @@ _READS_OLD = contextvars.ContextVar("reads_old", default=False)
 
 
 class ClassCache:
-    """The class vectors of an ``EncodedHead`` as they were computed last, and how old they are.
+    """The class vectors of an ``EncodedHead``, ``encode(ids [n])`` [n, D], as computed last, and their age.
 
     ``age`` counts the training steps since. It is at least 1 before the vectors are first computed, and where
     they may be of other weights or features: after ``expire``, and while ``is_known`` is not set, as after a
-    ``tf.train.Checkpoint`` was restored into a new head. Without features nothing better than the vectors can
-    be had, and they count as they stand.
-
-    Args:
-        features: the ``ClassFeatures``.
-        encode: function of class ids int32 [n] to their vectors [n, D].
+    ``tf.train.Checkpoint`` was restored into a new head. Without ``ClassFeatures`` nothing better than the
+    vectors can be had, and they count as they stand.
     """
 
     def __init__(self, features, encode):

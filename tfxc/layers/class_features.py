@@ -19,9 +19,6 @@ class ClassFeatures:
 
     They lie in variables in the memory of the host, so that functions that were traced read features that are
     set later. Keras does not see the variables: features are data, not weights.
-
-    Args:
-        num_classes: L.
     """
 
     def __init__(self, num_classes):
@@ -38,8 +35,7 @@ class ClassFeatures:
     def set(self, features):
         """Takes the features of all classes, in the place of others if there are some.
 
-        Raises:
-            ValueError: for features of another number of classes, or of other shapes than those before.
+        Raises ValueError for another number of classes, or shapes other than before.
         """
         features = as_tensors(features)
         if num_rows(features) != self.num_classes:
@@ -69,14 +65,10 @@ class ClassFeatures:
         )
 
     def of_other_classes(self, old_ids, given):
-        """The features of other classes, as tensors.
+        """The features of other classes, as tensors; ``old_ids`` int64 [L'] are present ids, -1 if new.
 
-        Args:
-            old_ids: int64 [L'], for each of the new classes its present id, -1 for one that is new.
-            given: None, or a function of the ids of new classes to their features.
-
-        Raises:
-            ValueError: if there are new classes, but no features of them, or features that are not finite.
+        ``given`` is None, or a function of the ids of new classes to their features. Raises ValueError if new
+        classes have no features, or features that are not finite.
         """
         kept = tf.constant(np.maximum(old_ids, 0), tf.int32)
         features, added = self.rows(kept), np.flatnonzero(old_ids < 0)
@@ -153,11 +145,7 @@ def as_tensors(features):
 
 
 def num_rows(features):
-    """The number of classes that features are of.
-
-    Raises:
-        ValueError: if their parts have different numbers of rows.
-    """
+    """The number of classes that features are of; ValueError if parts have different numbers of rows."""
     sizes = {int(part.shape[0]) if part.shape.rank else 0 for part in tf.nest.flatten(features)}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(

@@ -52,10 +52,7 @@ def dense_reduction(head, loss, query, labels, variables):
 
 
 def all_logits(head, query, variables):
-    """All logits [N, L] of a head whose class vectors must not be in memory all at once.
-
-    Args: as of ``dense_reduction``.
-    """
+    """All logits [N, L] of a head whose class vectors must not be in memory all at once."""
     mark_read_only(*variables)
 
     @custom_gradient

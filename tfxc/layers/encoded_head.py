@@ -141,8 +141,7 @@ class EncodedHead(Head):
                 "and this encoder has no such layers: was its class changed since the model was saved?"
             )
         item_encoder = keras.models.clone_model(
-            self.item_encoder,
-            clone_function=lambda own: theirs[own.name][0] if own.name in theirs else own,
+            self.item_encoder, clone_function=lambda own: theirs[own.name][0] if own.name in theirs else own
         )
         return type(self).from_config({**self.get_config(), "item_encoder": item_encoder})
 

@@ -431,14 +431,9 @@ def without_empty(class_ids, log_expected_count):
 
 
 def class_biases(bias, class_ids):
-    """Biases of classes; 0 for empty slots, which touch no class but those that are scored anyway.
+    """Biases float32 of class ids int32 of any shape, from a variable [L] with a sparse gradient.
 
-    Args:
-        bias: variable float32 [L]; its gradient is sparse.
-        class_ids: int32, -1 for an empty slot.
-
-    Returns:
-        float32, of the shape of ``class_ids``.
+    They are 0 for empty slots, -1, which touch no class but those that are scored anyway.
     """
     # With momentum, even a gradient of zero moves a class: an empty slot reads a class that is scored anyway;
     # where there is none, nothing is read. (Reading filled slots alone would take half as long again.)
@@ -451,13 +446,10 @@ def class_biases(bias, class_ids):
 
 
 def of_filled_slots(class_ids):
-    """The ids [n] in the slots that are not empty, and the place of each, int64 [n, 1].
+    """The ids [n] in the slots int32 [S] that are not empty, -1, and the place of each, int64 [n, 1].
 
     A gather by these ids has a gradient for the classes that are scored only: with momentum, even a gradient
     of zero moves a class.
-
-    Args:
-        class_ids: int32 [S], -1 for an empty slot.
     """
     where = tf.where(class_ids >= 0)
     return tf.gather_nd(class_ids, where), where

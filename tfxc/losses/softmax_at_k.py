@@ -91,11 +91,7 @@ class SoftmaxAtK(SoftmaxCrossentropy):
 def kth_largest(k, positives, negatives, is_label):
     """The logit [N, 1] down to which, by expected counts, there are k classes; ``MASKED_LOGIT`` if fewer.
 
-    Args:
-        k: how many.
-        positives: ``Scored`` [N, P].
-        negatives: ``Scored`` [N, S], without the labels.
-        is_label: bool [N, P], False on padding.
+    Positives are ``Scored`` [N, P], where ``is_label``; negatives are ``Scored`` [N, S] without the labels.
     """
     drawn = tf.where(negatives.logits > MASKED_LOGIT, tf.exp(-negatives.log_expected_count), 0.0)
     num_classes = tf.concat([tf.cast(is_label, tf.float32), drawn], 1)

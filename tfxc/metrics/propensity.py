@@ -59,13 +59,7 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
 class _PropensityScored(RankingMetric):
     """Ratio of two sums over the examples: the reached gain, and the largest possible one.
 
-    A subclass defines ``rank_weights``.
-
-    Args:
-        k: cutoff, at least 1.
-        propensities: float [L] in (0, 1], or their encoding in a config.
-        name: default the abbreviation and k.
-        dtype: of the result.
+    A subclass defines ``rank_weights``. Propensities are float [L] in (0, 1], or their encoding in a config.
     """
 
     def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None) -> None:

@@ -18,7 +18,7 @@ _NUM_CHECKED = 256
 
 
 class ClassVectors(NamedTuple):
-    """The class vectors that a search reads.
+    """The L class vectors that a search reads.
 
     Args:
         num_classes: L.
@@ -123,10 +123,7 @@ class BackgroundSearch:
 class FinishedSearch(NamedTuple):
     """The result of a ``BackgroundSearch`` that a training had not adopted when it was interrupted.
 
-    Args:
-        rows: the written table.
-        queries: the ``Queries`` that were searched for.
-        recall, seconds: of the search.
+    It holds the rows of the written table, the ``Queries`` searched for, and the search's recall and seconds.
     """
 
     rows: np.ndarray

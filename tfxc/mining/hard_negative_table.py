@@ -95,8 +95,7 @@ class HardNegativeTable:
     def create(self):
         """A new memory-mapped table int32 [N, R], to write and then give to ``seal`` and ``swap``.
 
-        Raises:
-            OSError: if there is no space on the disk.
+        Raises OSError if there is no space on the disk.
         """
         start, end = _UNFINISHED
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=start, suffix=end, delete=False) as file:
@@ -141,11 +140,7 @@ class HardNegativeTable:
         return new
 
     def start_collecting(self, epoch):
-        """Has ``collect`` keep queries until ``finish_collecting`` is called.
-
-        Raises:
-            OSError: if there is no space on the disk.
-        """
+        """Has ``collect`` keep queries until ``finish_collecting``; OSError if the disk has no space."""
         shape = (self.shape[0], self.query_dim)
         # A file without a name frees its space when nothing maps it, also after a kill.
         with tempfile.TemporaryFile(dir=self.folder) as file:

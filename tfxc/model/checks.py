@@ -32,13 +32,9 @@ def refuse_consumed(model):
 
 
 def compile_options(options):
-    """Keras's further options of ``compile``, without those that have no meaning here.
+    """Keras's further options of ``compile``, a dict, without those that have no meaning here.
 
-    Args:
-        options: dict.
-
-    Raises:
-        ValueError: for ``loss_weights``.
+    Raises ValueError for ``loss_weights``.
     """
     options = dict(options)
     if options.pop("loss_weights", None) is not None:
@@ -57,16 +53,9 @@ def compile_options(options):
 
 
 def ranking_metrics(given, name, num_classes):
-    """The metrics that ``compile`` was given, as a list.
+    """The metrics that ``compile`` was given under a name, as a list: None, a metric, or a list of them.
 
-    Args:
-        given: None, a metric, or a list of them.
-        name: of the argument, for the error.
-        num_classes: L of the head.
-
-    Raises:
-        ValueError: for a dict, for metrics that do not take ranked ids, and for one of another number of
-            classes.
+    Raises ValueError for a dict, for metrics that do not take ranked ids, or of another number of classes.
     """
     if isinstance(given, dict):
         raise ValueError(
@@ -115,12 +104,7 @@ def refuse_class_weight(class_weight):
 def require_finite_inputs(inputs, optimizer):
     """Returns the inputs of an encoder, whose graph checks first that all floats among them are finite.
 
-    Args:
-        inputs: tensors in any structure.
-        optimizer: as in ``require_finite``.
-
-    Raises:
-        tf.errors.InvalidArgumentError: as ``require_finite``.
+    The optimizer and the error are those of ``require_finite``.
     """
 
     def checked(part):
@@ -134,15 +118,10 @@ def require_finite_inputs(inputs, optimizer):
 
 
 def require_finite(values, what, optimizer):
-    """Returns the values, whose graph checks first that all of them are finite.
+    """Returns floats, a scalar, [N] or [N, D], whose graph checks first that all of them are finite.
 
-    Args:
-        values: float, a scalar, [N] or [N, D].
-        what: the name of the values in the error.
-        optimizer: the one that counts the training steps.
-
-    Raises:
-        tf.errors.InvalidArgumentError: naming the step, the value and its row in the batch.
+    Else it raises an InvalidArgumentError that names the step, which the optimizer counts, ``what`` the
+    values are, the value and its row in the batch.
     """
     # A sum is finite only if all of its terms are, and costs next to nothing beside the step.
     sums = values if values.shape.rank < 2 else _sum(values, -1)

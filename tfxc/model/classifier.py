@@ -21,12 +21,7 @@ from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
 from tfxc.layers.mach_head import num_probes_of
 from tfxc.model.batch import BatchMixin
-from tfxc.model.checks import (
-    compile_options,
-    ranking_metrics,
-    refuse_consumed,
-    refuse_optimizer,
-)
+from tfxc.model.checks import compile_options, ranking_metrics, refuse_consumed, refuse_optimizer
 from tfxc.model.fit import (
     bound_arguments,
     clean_errors,

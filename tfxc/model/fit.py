@@ -44,9 +44,7 @@ def bound_arguments(method, *args, **kwargs):
 def require_ready(model, arguments):
     """Builds what a training needs, and raises ValueError for a model or arguments that it does not take.
 
-    Args:
-        model: the ``ExtremeClassifier``.
-        arguments: those of ``fit`` by name; callbacks become a list.
+    ``arguments`` are those of ``fit`` by name; callbacks become a list.
     """
     refuse_consumed(model)
     if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -118,8 +116,7 @@ class FitPosition(LogFreeCallback, FitCallback):
 def clean_errors(position=None):
     """Raises an InvalidArgumentError anew with its own sentence alone; the whole report is its cause.
 
-    Args:
-        position: None, or where it happened: its ``str`` is added to the sentence.
+    The ``str`` of a position, where it happened, is added to the sentence.
     """
     try:
         yield

@@ -47,8 +47,7 @@ def split_inputs(inputs, encoder):
 def ranking_inputs(inputs, encoder, exclude, allow):
     """The tensors that ``rank`` reads: the encoder's inputs, and class ids to exclude and to allow, or None.
 
-    Raises:
-        ValueError: if ids to exclude are given twice, or have another rank.
+    Raises ValueError if ids to exclude are given twice, or have another rank.
     """
     inputs, reserved = split_inputs(lists_as_tensors(inputs), encoder)
     if exclude is not None and "exclude" in reserved:
@@ -133,14 +132,9 @@ def flatten_reserved(reserved, query, where, num_classes):
 
 
 def flatten_example_ids(ids, where):
-    """Example ids [N] of the queries that count.
+    """Example ids [N] of the queries that count, of ids [B] or [B, T]; ``where`` as in ``flatten_reserved``.
 
-    Args:
-        ids: integers [B] or, for sequences, [B, T].
-        where: as in ``flatten_reserved``.
-
-    Raises:
-        ValueError: for other ids.
+    Raises ValueError for other ids.
     """
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
@@ -154,14 +148,8 @@ def flatten_example_ids(ids, where):
 def first_examples(x):
     """Inputs of a few examples of what ``fit`` takes: the first batch of a data set, the first row of arrays.
 
-    Args:
-        x: what ``fit`` takes.
-
-    Returns:
-        Tensors in the structure of ``x``; None for a generator, which can be read only once.
-
-    Raises:
-        ValueError: for a data set without a batch.
+    They have the structure of ``x``; None for a generator, which can be read only once. Raises ValueError for
+    a data set without a batch.
     """
     if isinstance(x, tf.data.Dataset):
         orders = [(order, order.next) for order in epoch_orders(x)]
@@ -207,8 +195,7 @@ def encoded(encoder, inputs, training):
 def check_queries(query):
     """Returns the output of an encoder if it can be queries.
 
-    Raises:
-        ValueError: for several outputs, another number of dimensions, or numbers that are no floats.
+    Raises ValueError for several outputs, another number of dimensions, or numbers that are no floats.
     """
     if not tf.is_tensor(query) or not hasattr(query, "shape"):
         raise ValueError(f"{_WANTED}, but gave a {type(query).__name__}.")
@@ -220,8 +207,7 @@ def check_queries(query):
 def query_width(encoder):
     """D of an encoder's queries, or None if the encoder does not tell it before its first call.
 
-    Raises:
-        ValueError: for an encoder whose outputs cannot be queries.
+    Raises ValueError for an encoder whose outputs cannot be queries.
     """
     try:
         shape = encoder.output_shape

@@ -129,8 +129,7 @@ class SavingMixin:
 def checked_names(class_names, num_classes):
     """The names of L classes as a model holds them: Keras would walk through ten million strings.
 
-    Raises:
-        ValueError: for what is no list of L names.
+    Raises ValueError for what is no list of L names.
     """
     if class_names is None:
         return Untracked(None)
@@ -143,8 +142,7 @@ def checked_names(class_names, num_classes):
 def written_aside(filepath, overwrite=True, **kwargs):
     """A context that gives the path for Keras to write to: aside, if it writes one file on this machine.
 
-    Args:
-        filepath, overwrite, kwargs: what ``save`` or ``save_weights`` of a Keras model was given.
+    The arguments are those of ``save`` or ``save_weights`` of a Keras model.
     """
     name = os.fspath(filepath)
     in_place = (
@@ -175,15 +173,10 @@ def explained_mismatch():
 
 
 def refuse_unloadable(model, filepath, save_format, whole):
-    """Raises ValueError for a file that Keras would write, but not load again.
+    """Raises ValueError for a file that Keras would write, but not load again; ``whole`` means by ``save``.
 
     That is a model over several machines; a whole model as HDF5 or, by tf-keras, in a folder; and weights of
     bfloat16 in the older HDF5 of tf-keras.
-
-    Args:
-        model: the ``ExtremeClassifier``.
-        filepath, save_format: what ``save`` or ``save_weights`` was given.
-        whole: whether it is ``save``.
     """
     name = os.fspath(filepath)
     is_keras = name.endswith(".keras")

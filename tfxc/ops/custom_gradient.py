@@ -13,9 +13,8 @@ _ASKS = "_gradient_op_type"  # the attribute of an op that names a custom gradie
 def custom_gradient(function):
     """``tf.custom_gradient`` that is freed with its graph.
 
-    Args:
-        function: takes tensors; returns one or more tensors, and a function from the gradients of these to
-            the gradients of its arguments.
+    The function takes tensors. It returns one or more tensors, and a function from the gradients of these to
+    the gradients of its arguments.
     """
     made = tf.custom_gradient(function)
 

@@ -123,12 +123,10 @@ def dense_scan_filtered_gradient(
 
 
 def left_by_filter(logits, reduced, threshold):
-    """Which logits the filtered gradient keeps: bool [N, b].
+    """Which logits the filtered gradient keeps: bool [N, b] for float [N, b] of whole tiles.
 
-    Args:
-        logits: float [N, b], of whole tiles; only the last tile may be shorter.
-        reduced: the log-sum-exp over all classes [N]; where it is NaN, all logits are kept.
-        threshold: a float in (0, 1).
+    Only the last tile may be shorter. A query whose log-sum-exp over all classes, ``reduced`` [N], is NaN
+    keeps all logits. The threshold is in (0, 1).
     """
     num_classes = tf.shape(logits)[1]
     last = tf.fill(

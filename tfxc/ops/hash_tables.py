@@ -26,16 +26,8 @@ class HashTables(NamedTuple):
 def hash_tables(codes, num_buckets):
     """Sorts the classes into the buckets of every table: O(T·L), once a refresh. Both paths agree exactly.
 
-    Args:
-        codes: ``[L, T]`` uint16, below ``num_buckets``.
-        num_buckets: in [1, 65536].
-
-    Returns:
-        :class:`HashTables`.
-
-    Raises:
-        ValueError: ``num_buckets`` is outside its range.
-        tf.errors.InvalidArgumentError: A code is not below ``num_buckets``; the message names the class.
+    Codes are ``[L, T]`` uint16, below ``num_buckets`` in [1, 65536]; an InvalidArgumentError names the class
+    of any other. Another number of buckets raises ValueError.
     """
     codes = _check(codes, num_buckets)
     if not library.use_compiled():

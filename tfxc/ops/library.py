@@ -48,15 +48,10 @@ def available():
 
 
 def use_compiled(*tensors):
-    """Whether a wrapper should call the compiled op here and now.
+    """Whether a wrapper should call the compiled op here and now, with these tensors or variables.
 
-    Args:
-        *tensors: Tensors or variables the kernel computes with: kernels exist for float32 only.
-
-    Returns:
-        False without a library, inside ``stock_ops``, inside XLA (which cannot call custom ops), where
-        a GPU is visible (data would travel to the CPU kernels and back), and for other dtypes than
-        float32.
+    It is False without a library, inside ``stock_ops``, inside XLA (which cannot call custom ops), where a
+    GPU is visible (data would travel to the CPU kernels and back), and for other dtypes than float32.
     """
     return (
         not _STOCK.get()

@@ -12,12 +12,10 @@ DECODERS = ("mean", "min", "median")
 
 
 def decode(values, decoder):
-    """The score of a class from those of its buckets.
+    """The score of a class from those of its R buckets, float tensors of one shape ``[...]``.
 
-    Args:
-        values: R float tensors of one shape ``[...]``.
-        decoder: ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle). The
-            score is NaN where a value is NaN.
+    The decoder is ``"mean"``, ``"min"`` or ``"median"`` (for even R the mean of the two in the middle). The
+    score is NaN where a value is NaN.
     """
     if decoder == "median":
         stacked, num = tf.stack(values), len(values)
@@ -32,16 +30,9 @@ def decode(values, decoder):
 
 
 def class_scores(tables, family, class_ids, decoder="mean"):
-    """Scores of chosen classes from the scores of their buckets.
+    """Scores ``[B, S]`` of class ids in ``[0, L)``, ``[B, S]`` or ``[S]`` for all queries.
 
-    Args:
-        tables: float ``[B, R, M]``.
-        family: a ``tfxc.hashing.UniversalHash`` of R functions.
-        class_ids: integers in ``[0, L)``, ``[B, S]`` or ``[S]`` for all queries.
-        decoder: as in :func:`decode`.
-
-    Returns:
-        ``[B, S]``, of the tables' dtype.
+    The scores of buckets are ``[B, R, M]``, for R functions of a ``tfxc.hashing.UniversalHash``.
     """
     buckets = tf.unstack(family.buckets(tf.convert_to_tensor(class_ids)))
     batch_dims = buckets[0].shape.rank - 1

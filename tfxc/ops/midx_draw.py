@@ -30,12 +30,8 @@ class CellIndex(NamedTuple):
 def pack_slots(threshold, alias, class_ids, weight):
     """Packs the alias tables of all cells with their classes: a draw then reads one or two cache lines.
 
-    Args:
-        threshold, alias: [L], see ``tfxc.samplers.alias.alias_table``.
-        class_ids, weight: [L], each class once and its weight.
-
-    Returns:
-        NumPy int32 [L, 4]: the four arguments as columns, threshold and weight as the bits of their float32.
+    Threshold and alias [L] are of ``tfxc.samplers.alias.alias_table``; ids and weights [L] hold each class
+    once. Returns NumPy int32 [L, 4], the arguments as columns, threshold and weight as bits of their float32.
     """
     threshold, weight = (np.asarray(part, np.float32).view(np.int32) for part in (threshold, weight))
     return np.stack([threshold, np.int32(alias), np.int32(class_ids), weight], axis=1)
@@ -83,13 +79,8 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
 def midx_log_partition(row_logits, column_logits, cell_mass):
     """``log Z = log Σ_ab mass_ab exp(u_a + v_b)``, so that ``log Q(i|z) = u_a + v_b − log Z (+ log m_i)``.
 
-    Args:
-        row_logits: ``[N, C]`` finite ``u``.
-        column_logits: ``[N, C]`` finite ``v``.
-        cell_mass: ``[C, C]``, at least 0; all 0 gives -inf.
-
-    Returns:
-        ``[N]`` float32, computed in float64.
+    Row and column logits ``u``, ``v`` are finite ``[N, C]``, masses ``[C, C]`` at least 0; all 0 gives -inf.
+    The result is ``[N]`` float32, computed in float64.
     """
     rows, columns, mass = (tf.cast(x, tf.float64) for x in (row_logits, column_logits, cell_mass))
     relative_rows, row_shift = _relative(rows, tf.reduce_any(mass > 0, axis=1))

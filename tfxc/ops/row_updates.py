@@ -49,15 +49,7 @@ class AdamHyper(NamedTuple):
 
 
 def sum_duplicate_rows(gradient):
-    """Merges the gradients of rows that occur more than once.
-
-    Args:
-        gradient: ``tf.IndexedSlices`` with values ``[N, ...]`` and indices ``[N]``.
-
-    Returns:
-        ``tf.IndexedSlices`` with the summed values of each distinct index, in order of
-        first occurrence.
-    """
+    """Sums the values [N, ...] of equal rows in ``tf.IndexedSlices``, in order of first occurrence."""
     row_ids, group = tf.unique(gradient.indices)
     sums = tf.math.unsorted_segment_sum(gradient.values, group, tf.size(row_ids))
     return tf.IndexedSlices(sums, row_ids, gradient.dense_shape)
@@ -89,12 +81,7 @@ def _adam_rule(g, m, v, learning_rate, beta_1, beta_2, epsilon):
 
 
 def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
-    """One step of gradient descent on the touched rows: ``x -= learning_rate * g``.
-
-    Args:
-        variable: and ``gradient``, ``seed``: see the module.
-        learning_rate: The step size, a scalar.
-    """
+    """One step of gradient descent on the touched rows: ``x -= learning_rate * g``; see the module."""
     _update("row_sgd_update", _sgd_rule, variable, {}, gradient, {"learning_rate": learning_rate}, seed)
 
 

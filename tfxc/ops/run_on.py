@@ -11,16 +11,8 @@ def run_on(device, function, inputs, variables):
 
     What a gradient is made of, too: TensorFlow itself would add up the sparse gradients of a variable on
     whatever machine asked for them, and so send the rows there and back. A gradient by a variable has the
-    variable's dtype.
-
-    Args:
-        device: name of the device.
-        function: of tensors to a list of tensors. It reads no variable but those given.
-        inputs: list of tensors; those of floats get a gradient.
-        variables: list of ``tf.Variable``.
-
-    Returns:
-        List of tensors, computed on the device.
+    variable's dtype. The function maps tensors to a list of tensors, and reads no variable but those given.
+    Inputs of floats get a gradient.
     """
     mark_read_only(*variables)
     inputs = [tf.convert_to_tensor(given) for given in inputs]

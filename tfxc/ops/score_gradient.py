@@ -26,17 +26,11 @@ class ScoreGradient(NamedTuple):
 
 
 def score_gradient_behind(gradient):
-    """The factors of a table's gradient that comes straight from scores, in a graph.
+    """The ``ScoreGradient`` of ``tf.IndexedSlices`` that come straight from scores, in a graph; else None.
 
     An optimizer that takes the factors instead of the rows saves a write and a read of a row for each touched
-    class: the graph then does not make the rows.
-
-    Args:
-        gradient: ``tf.IndexedSlices``.
-
-    Returns:
-        :class:`ScoreGradient`, or None: in eager mode, for normalised scores, and where the gradient was
-        changed or summed with another one.
+    class: the graph then does not make the rows. It is None in eager mode, for normalised scores, and where
+    the gradient was changed or summed with another one.
     """
     op = getattr(gradient.values, "op", None)  # eager tensors have none
     if op is None or op.type not in _GRADIENTS_OF_SCORES or op.get_attr("normalize"):

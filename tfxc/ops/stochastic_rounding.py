@@ -7,19 +7,12 @@ _INFINITY = 0x7F800000
 
 
 def stochastic_round(rows, row_ids, seed):
-    """Rounds rows to bfloat16, up or down with the chance that makes the mean exact.
+    """Rounds rows float32 [n, ...] to bfloat16, up or down with the chance that makes the mean exact.
 
     The random numbers, 16 bits of Philox each, belong to the seed, the row and the column, whatever else is
     rounded. A number that is a bfloat16 already stays; so do NaN and infinity. A finite number never becomes
-    infinite: it becomes the largest finite one. The compiled row updates give the same bits.
-
-    Args:
-        rows: float32 [n, ...].
-        row_ids: int32 or int64 [n], in [0, 2^32).
-        seed: int64 [2], a key and a counter of steps.
-
-    Returns:
-        bfloat16 [n, ...].
+    infinite: it becomes the largest finite one. The compiled row updates give the same bits. Row ids are
+    int32 or int64 [n], in [0, 2^32); the seed int64 [2] is a key and a counter of steps.
 
     Reference:
         Gupta et al., "Deep Learning with Limited Numerical Precision", 2015;
@@ -36,10 +29,7 @@ def stochastic_round(rows, row_ids, seed):
 
 
 def random_16_bits(row_ids, width, seed):
-    """Random numbers int32 [n, width] in [0, 2^16) that belong to rows and a seed.
-
-    Args: as of ``stochastic_round``; ``width``, an int, is the number of columns.
-    """
+    """Random numbers int32 [n, width] in [0, 2^16) that belong to rows and a seed of ``stochastic_round``."""
     count = -(-width // 64) * 8  # the compiled op makes eight counters at once
     key, sequence = tf.unstack(tf.cast(seed, tf.int64))
     shape = [tf.size(row_ids), count]

@@ -18,12 +18,7 @@ def mark_read_only(*variables):
 
 
 def gather_rows(table, row_ids):
-    """Rows [n, D] of a table [rows, D], with ``tf.IndexedSlices`` as gradient; both in ``rows_dtype``.
-
-    Args:
-        table: ``tf.Variable`` [rows, D].
-        row_ids: int32 or int64 [n].
-    """
+    """Rows [n, D] of a variable [rows, D] by ids [n]; gradient ``tf.IndexedSlices``; in ``rows_dtype``."""
     if table.dtype != tf.bfloat16:
         return tf.gather(table, row_ids)
     mark_read_only(table)

@@ -12,10 +12,8 @@ _SIZES = {"velocity", "velocity_hat", "accumulator", "norm", "squared_gradient",
 def slots_of(optimizer, variable):
     """The slots of a weight: a dict, name -> ``tf.Variable``; empty if the optimizer does not train it.
 
-    They come from the optimizer's own ``slots_of(variable)``, if it has one; else it must be one of Keras's.
-
-    Raises:
-        TypeError: The optimizer is of neither kind.
+    They come from the optimizer's own ``slots_of(variable)``, if it has one; else it must be one of Keras's,
+    or it raises a TypeError.
     """
     optimizer = inner_optimizer(optimizer)
     own = optimizer if hasattr(optimizer, "slots_of") else part_of(optimizer, variable)

@@ -131,12 +131,9 @@ class BackupAndRestore(FitCallback):
             )
 
     def _open(self, model, callbacks, first_epoch):
-        """Opens the folder, and reads the newest backup.
+        """Opens the folder, and reads the newest backup; without one, ``fit`` begins with ``first_epoch``.
 
-        Args:
-            model: built and compiled.
-            callbacks: those whose state is kept, in the order in which they are called.
-            first_epoch: the epoch with which ``fit`` begins without a backup.
+        The states of the callbacks are kept, in the order in which they are called.
         """
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():

@@ -14,15 +14,12 @@ from tfxc.resume.state import (
 
 
 class CallbackStates:
-    """Takes and restores the states of callbacks.
+    """Takes and restores the states of a list of callbacks that are made but not called yet.
 
     The state of a callback is what its ``state_to_keep()`` gives or, if it has no such method, its plain
     attributes that training has changed. An attribute that neither training nor its start changes comes from
     the script, and is no state. An attribute that a backup holds is state, also of a callback that lives on
     and has had it since.
-
-    Args:
-        callbacks: a list, made but not called yet.
     """
 
     def __init__(self, callbacks):

@@ -12,16 +12,10 @@ _ROWS_OF = "rows of "
 
 
 def changes_since(base, arrays):
-    """What changed: the changed rows of large tables that have few of them, and other arrays whole.
+    """What changed in a dict of arrays: changed rows of large tables that have few, other arrays whole.
 
-    Rows are compared bit by bit, a block at a time.
-
-    Args:
-        base: a dict, name -> array, as from ``read_arrays``.
-        arrays: a dict, name -> array or eager tensor.
-
-    Returns:
-        A dict, name -> array or tensor. "rows of NAME" holds the numbers int64 of the rows of a table.
+    Rows are compared with those of ``base``, from ``read_arrays``, bit by bit, a block at a time. In the
+    result, "rows of NAME" holds the numbers int64 of the rows of a table.
     """
     changes = dict(arrays)
     for name, known, own in _tables(base, arrays):
@@ -34,12 +28,7 @@ def changes_since(base, arrays):
 
 
 def mostly_changed(base, arrays):
-    """Whether more than half of a sample of rows have changed: one row in 256, more in small tables.
-
-    Args:
-        base: a dict, name -> array, as from ``map_arrays``.
-        arrays: a dict, name -> array or eager tensor.
-    """
+    """Whether over half of a sample of rows differ from ``base``: one row in 256, more in small tables."""
     num_seen = num_changed = 0
     for _, known, own in _tables(base, arrays):
         size = max(1, _SAMPLED_BYTES // own.shape[1])

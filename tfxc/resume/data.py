@@ -14,9 +14,7 @@ from tfxc.data.batching import in_any_order, row_batches
 class TrainingData(keras.callbacks.Callback):
     """Gives epoch e of ``fit`` the order e of the data, and to the first epoch what is left of its batches.
 
-    Args:
-        model: the model.
-        arguments: those of ``fit``. Arrays among them become a dataset in an order that is known.
+    Arrays among the arguments of ``fit`` become a dataset in an order that is known.
     """
 
     def __init__(self, model, arguments):

@@ -26,11 +26,7 @@ class BackupFolder:
     If less than half of the bytes changed since the last whole backup, a file holds the changes only. After
     ten such files comes a whole one again. The last two files are kept, and the last two whole ones.
 
-    Args:
-        path: the folder; made where there is none.
-
-    Raises:
-        OSError: if it cannot be written.
+    Makes the folder where there is none. Raises OSError if it cannot be written.
     """
 
     def __init__(self, path):
@@ -50,8 +46,7 @@ class BackupFolder:
     def newest(self):
         """Arrays and notes of the newest whole backup; None in an empty folder. Damaged ones are named.
 
-        Raises:
-            DamagedFile: if there are backups, and none of them is whole.
+        Raises DamagedFile if there are backups, and none of them is whole.
         """
         damaged = []
         for path in reversed(self._files()):

@@ -5,11 +5,7 @@ class BackupSchedule:
     """Begins backups so early that each is whole before a kill would cost more than ``save_freq`` steps.
 
     That is twice the steps that training made while the last one was written; half of ``save_freq`` while
-    this is not known. All times are training steps.
-
-    Args:
-        save_freq: the most steps that a kill may cost.
-        now: the step at which the training begins, or goes on.
+    this is not known. All times are training steps; the training begins, or goes on, at ``now``.
     """
 
     def __init__(self, save_freq, now):

@@ -13,10 +13,7 @@ _PARTS = "head", "sampler", "loss", "optimizer"
 class Script:
     """The variables, seeds, class names, learning rates and settings with which a script begins.
 
-    Args:
-        model: built and compiled.
-        variables: those of the training, a dict, name -> ``tf.Variable``.
-        directory: the folder of backups, for messages.
+    The model is built and compiled; messages name the directory of backups.
     """
 
     def __init__(self, model, variables, directory):
@@ -36,11 +33,7 @@ class Script:
         }
 
     def compare(self, arrays, notes):
-        """Refuses a backup of another model, and warns about other options.
-
-        Raises:
-            ValueError: naming what differs.
-        """
+        """Raises ValueError for a backup of another model, naming what differs; warns about other options."""
         names = notes["class_names"]  # None for a model without names
         if None not in (names, self.notes["class_names"]) and names != self.notes["class_names"]:
             raise ValueError(
@@ -104,9 +97,7 @@ class Script:
     def require_nothing_undone(self, arrays, notes, is_finished):
         """Refuses, or warns, where the model has gone through the training of the backup already.
 
-        Args:
-            arrays, notes: of the backup.
-            is_finished: whether the backup stands at the end of the training that is about to begin.
+        ``is_finished`` says that the backup stands at the end of the training that is about to begin.
         """
         name = next(name for name, variable in self._variables.items() if variable is self._steps)
         own, saved = int(self._steps.numpy()), int(arrays[name])

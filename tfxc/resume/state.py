@@ -94,8 +94,7 @@ def _named(name):
 def to_json(value, arrays):
     """A plain value as JSON holds it; ``arrays``, a dict, gets its arrays under new names.
 
-    Raises:
-        ValueError: for a value that is not plain.
+    Raises ValueError for a value that is not plain.
     """
     if isinstance(value, dict):
         return {"dict": [[name, to_json(item, arrays)] for name, item in value.items()]}

@@ -39,11 +39,8 @@ class Estimate(NamedTuple):
 def softmax_estimate(labels, positives, ids, negatives):
     """The ``Estimate`` from a step, ``p_i ∝ exp(o_i) / e_i`` over the scored classes, without a gradient.
 
-    Args:
-        labels: int32 [N, P], padded with -1.
-        positives: ``Scored`` [N, P].
-        ids: candidates int32 [N, S], or [S] shared by all queries.
-        negatives: ``Scored`` [N, S].
+    Labels int32 [N, P], padded with -1, are scored as positives; candidates int32 [N, S], or [S] shared by
+    all queries, as negatives.
     """
     parts = positives.without(labels < 0), negatives
     counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)
@@ -100,13 +97,9 @@ class CodebookLearner(keras.layers.Layer):
         self.built = True
 
     def summarize(self, head, codebooks, codes, weights):
-        """Takes in the sums of the class vectors by codeword, and their distances from the codewords.
+        """Takes in the sums of a head's class vectors by codeword, and their distances from the codewords.
 
-        Args:
-            head: has ``num_classes`` and ``class_vectors(start, stop)``.
-            codebooks: float32 [C, D1], [C, D2].
-            codes: codewords int32 [2, L] of the classes.
-            weights: positive class weights [L].
+        Codebooks are float32 [C, D1], [C, D2], codes int32 [2, L], and the positive class weights [L].
         """
         num_classes = codes.shape[1]
         weights = weights / weights.sum()
@@ -138,14 +131,9 @@ class CodebookLearner(keras.layers.Layer):
             tf_variable(getattr(self, name)).assign(value.astype(np.float32))
 
     def learn(self, codebooks, query, vectors, estimate, log_weights):
-        """One step of Adam.
+        """One step of Adam on the two codebooks, variables; queries are float32 [N, D], or [1, D] for all.
 
-        Args:
-            codebooks: the two variables.
-            query: queries float32 [N, D], or [1, D] for all.
-            vectors: class vectors float32 [N, M, D] of the estimate's classes.
-            estimate: ``Estimate`` [N, M].
-            log_weights: log of the classes' own weights within their cells, [N, M].
+        The estimate's classes [N, M] have vectors [N, M, D] and, in their cells, ``log_weights`` [N, M].
         """
         with tf.GradientTape() as tape:
             tape.watch(codebooks)

@@ -27,15 +27,10 @@ def log_frequency(vectors, queries, classes):
     """The log of how often a model of logits ``z·w`` answers with a class, up to a constant, float32 [n].
 
     The frequency of a class is the mean of its softmax, ``E exp(z·w) / Z(z)``. Both the queries and the
-    classes that Z sums over are taken as normal with these moments and independent components. With the
+    classes that Z sums over are taken as normal with these ``Moments`` and independent components. With the
     queries' μ and σ², the classes' variance s, and δ the difference of w from the classes' mean, the log is
     ``Σ_d (μ_d δ_d + ½ σ_d² δ_d²) / (1 + σ_d² s_d)``. A head without biases needs the second term: there,
-    frequent classes have long vectors.
-
-    Args:
-        vectors: class vectors float32 [n, D].
-        queries: ``Moments`` of the queries.
-        classes: ``Moments`` of the class vectors.
+    frequent classes have long vectors. The class vectors are float32 [n, D].
     """
     damping = 1 + queries.variance * classes.variance
     square = queries.variance / damping / 2

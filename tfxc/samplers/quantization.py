@@ -42,11 +42,7 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights):
 def encode(head, codebooks, residual, class_ids=None):
     """The nearest codewords int32 [2, L] of the classes, and the squared errors float32 [L] of their vectors.
 
-    Args:
-        head: gives the class vectors.
-        codebooks: the two codebooks.
-        residual: as of ``fit_codebooks``.
-        class_ids: None for all classes, or ids [n] of those wanted.
+    ``residual`` is as of ``fit_codebooks``. Class ids [n] choose classes; None means all.
     """
     first, second = codebooks
     num_classes = head.num_classes if class_ids is None else len(class_ids)

@@ -8,16 +8,10 @@ from tfxc.search.not_inlined import not_inlined
 
 
 def best_candidates(scores, ids, k, exclude):
-    """The k best of scored candidates.
+    """The k best of candidates int32 [N, S], each once in a row, -1 for none, by scores float32 [N, S].
 
-    Args:
-        scores: float32 [N, S]; NaN never ranks.
-        ids: int32 [N, S], -1 for an empty slot, each id once in a row.
-        k: int or int32 scalar.
-        exclude: int32 [N, X], class ids that never rank, padded with -1.
-
-    Returns:
-        ``BestClasses`` [N, k], the lower id first among equals; -inf and -1 where there are fewer.
+    NaN and the class ids ``exclude`` int32 [N, X], padded with -1, never rank. Returns ``BestClasses``
+    [N, k], the lower id first among equals; -inf and -1 where there are fewer.
     """
     out = (ids < 0) | tf.math.is_nan(scores) | is_among(ids, exclude)
     scores = tf.where(out, float("-inf"), scores)
@@ -57,12 +51,9 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
 
 
 def search_or_allowed(search, ranked, allow):
-    """The result of ``ranked()`` where ``allow`` restricts the classes, else of ``search()``; width 0
-    restricts nothing.
+    """``BestClasses``: ``ranked()`` where ``allow`` [N or 1, A] restricts the classes, else ``search()``.
 
-    Args:
-        search, ranked: functions that return ``BestClasses``.
-        allow: None or class ids [N or 1, A].
+    None and width 0 restrict nothing.
     """
     width = 0 if allow is None else allow.shape[1]
     if width is None:

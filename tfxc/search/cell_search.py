@@ -24,11 +24,9 @@ _INT8, _INT16, _BFLOAT16, _FLOAT32, _LEAST = 1.01, 0.51, 2**-8, 1e-5, 1e-33
 
 
 class CellSearch:
-    """Searches the classes in a ``Tiles``.
+    """Searches the classes in a ``Tiles`` of variables.
 
-    Args:
-        tiles: ``Tiles`` of variables.
-        columns: function that returns the vectors float32 [D, H] of scanned classes.
+    ``columns()`` gives the vectors float32 [D, H] of scanned classes.
     """
 
     def __init__(self, tiles, columns):
@@ -42,8 +40,7 @@ class CellSearch:
     def top_k(self, query, k, exclude, allow, num_probes):
         """``InvertedIndex.top_k`` with tensors as arguments; only ``allow`` may be None.
 
-        Raises:
-            tf.errors.InvalidArgumentError: k or num_probes is below 1, or a class id outside [-1, L).
+        Raises an InvalidArgumentError if k or num_probes is below 1, or a class id outside [-1, L).
         """
         columns = self.columns()
         exclude = excluded_ids(exclude, self.num_classes, query)
@@ -232,13 +229,9 @@ class CellSearch:
 
 
 def _in_blocks(function, size, dtypes, *rows):
-    """What a function gives for rows, block after block of them: memory stays bounded.
+    """What a function gives for blocks of rows [N, ...] of at least one row: memory stays bounded.
 
-    Args:
-        function: of blocks of rows; gives a tuple of matrices, a row each.
-        size: how many rows are a block; below 1 is taken for 1.
-        dtypes: of the matrices.
-        rows: tensors [N, ...].
+    The function gives a tuple of matrices of these dtypes, with a row each.
     """
     size = tf.maximum(size, 1)
     num_blocks = -(-tf.shape(rows[0])[0] // size)

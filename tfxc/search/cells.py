@@ -19,11 +19,9 @@ _DEVIATIONS = 3  # standard deviations from the mean of a cell's scores to the b
 
 
 class Cells(NamedTuple):
-    """A partition of the classes.
+    """A partition of the classes: their ids ``members`` int32 [L], cell by cell.
 
-    Attributes:
-        members: int32 [L], the class ids, cell by cell.
-        offsets: int64 [C + 1]: cell c is ``members[offsets[c]:offsets[c + 1]]``; none is empty.
+    Cell c is ``members[offsets[c]:offsets[c + 1]]``, with ``offsets`` int64 [C + 1]; none is empty.
     """
 
     members: np.ndarray
@@ -32,8 +30,7 @@ class Cells(NamedTuple):
     def chunks(self, head, title):
         """Iterates over cells, a few at a time, with a progress bar on a terminal.
 
-        Yields:
-            The first cell, the cell after the last, and the vectors float32 [n, D] of their members.
+        Yields the first cell, the cell after the last, and the vectors float32 [n, D] of their members.
         """
         start, num_cells = 0, len(self.offsets) - 1
         with tqdm(total=len(self.members), desc=title, unit=" classes", disable=None) as bar:

@@ -25,14 +25,9 @@ def index_for(num_classes):
 
 
 def empty_index(factory, dim):
-    """An empty FAISS index of inner products, not trained.
+    """An empty FAISS index of inner products of a width, not trained.
 
-    Args:
-        factory: a string of FAISS's ``index_factory``.
-        dim: width of its vectors.
-
-    Raises:
-        ValueError: FAISS does not know the string, or cannot use it with that width.
+    Raises ValueError if FAISS does not know the factory string, or cannot use it with that width.
     """
     try:
         return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
@@ -107,10 +102,7 @@ def build_index(head, factory, checked, k, seed=0):
     """
     exact = faiss.ResultHeap(len(checked), k, keep_max=True)
     index = _filled(
-        head,
-        factory,
-        seed,
-        lambda start, vectors: exact.add_result(*_exact(checked, vectors, k, start)),
+        head, factory, seed, lambda start, vectors: exact.add_result(*_exact(checked, vectors, k, start))
     )
     exact.finalize()
     return index, _raise_effort(index, faiss.try_extract_index_ivf(index), checked, exact.I)

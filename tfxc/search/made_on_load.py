@@ -11,11 +11,7 @@ class MadeOnLoad(tf.Module):
     A product of float32 with fewer bits first converts these to float32. For a few rows that costs little
     beside reading them; for a whole matrix it takes as long as the product with a single query. The matrix
     stays in memory beside the weights: in TensorFlow Serving as long as the model is loaded, in Python until
-    the process ends.
-
-    Args:
-        make: function from the values of the weights to the matrix, which has the shape of the first weight.
-        weights: variables.
+    the process ends. ``make`` maps the weights' values to the matrix, which has the first weight's shape.
     """
 
     def __init__(self, make, *weights):

@@ -8,8 +8,5 @@ def not_inlined(branch):
 
     An executor visits the ops of both branches, also of the one that is not taken. Where that branch is most
     of the graph, a query of a millisecond takes a fifth longer.
-
-    Args:
-        branch: a function without arguments.
     """
     return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})

@@ -8,12 +8,7 @@ from tfxc.class_vectors import blocks, shared_by_queries
 
 
 class Answers(NamedTuple):
-    """The moments of queries z and of the scores t of the last of their answers.
-
-    Attributes:
-        mean: float [E + 1], of z and t.
-        covariance: float [E + 1, E + 1], of z and t.
-    """
+    """Mean [E + 1] and covariance [E + 1, E + 1] of queries z and of the scores t of their last answers."""
 
     mean: np.ndarray
     covariance: np.ndarray

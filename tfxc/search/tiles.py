@@ -61,15 +61,9 @@ def tile_size(num_classes, num_cells):
 
 
 def lay_out(head, cells, scanned, dtype):
-    """The ``Tiles`` of a head's classes.
+    """The ``Tiles`` of a head's classes in one of ``DTYPES``: ids [H] to scan, and ``Cells`` of all others.
 
     Memory: the rows once, the vectors of scanned classes, and those of 65 thousand others or of one cell.
-
-    Args:
-        head: has ``num_classes``, ``effective_dim`` and class vectors.
-        cells: ``Cells`` of all classes that are not scanned.
-        scanned: class ids [H].
-        dtype: one of ``DTYPES``.
     """
     num_members, dim = len(cells.members), head.effective_dim
     sizes = np.diff(cells.offsets)

@@ -45,15 +45,10 @@ def cheapest(head, query, best, recall, numbers_of_cells, steps):
 
 
 def fewest_probes(recall_of, recall, num_cells):
-    """The smallest number of probes that reaches a recall.
+    """The smallest number of probes, up to ``num_cells``, that reaches a recall, and the recall it reaches.
 
-    Args:
-        recall_of: function from a number of probes to the recall; it grows with the number.
-        recall: the share to reach.
-        num_cells: the largest number of probes.
-
-    Returns:
-        The number, and the recall it reaches: less than wanted only where all cells are too few.
+    ``recall_of`` maps a number of probes to a recall that grows with it. The recall found is less than wanted
+    only where all cells are too few.
     """
     # Doubles the number until it is enough, then bisects.
     too_few, enough, found = 0, 1, recall_of(1)

@@ -57,11 +57,7 @@ def read_names(folder):
 
 
 class ClassNames(tf.Module):
-    """Names of classes as a variable, since millions of them are too many for a graph.
-
-    Args:
-        names: the L names, in id order.
-    """
+    """L names of classes, in id order, as a variable, since millions of them are too many for a graph."""
 
     def __init__(self, names):
         super().__init__()
@@ -100,14 +96,10 @@ class ClassIds(tf.Module):
         return tf.cast(self.table.lookup(names), tf.int32)
 
     def histories(self, names, length=None, row_offset=1):
-        """Histories [B, T] of names, oldest first, as an encoder reads them: id + 1, zeros in front.
+        """Histories [B, T] of names string [B, T], oldest first, as an encoder reads them: zeros in front.
 
-        Names that are no class are left out.
-
-        Args:
-            names: string [B, T].
-            length: how many of the last items the encoder takes; None for all, or one 0 if there are none.
-            row_offset: what is added to an id, so that 0 is padding.
+        Names that are no class are left out; others become ids + ``row_offset``. The encoder takes the last
+        ``length`` items; None for all, or one 0 if there are none.
         """
         ids = self.of(names)
         known = tf.cast(ids >= 0, tf.int32)

@@ -77,12 +77,9 @@ def with_defaults(serve):
 
 
 def named_function(function, specs, defaults=None):
-    """A ``tf.function`` whose arguments have the names of their specs.
+    """A ``tf.function`` of positional arguments that have the names of their ``tf.TensorSpec``.
 
-    Args:
-        function: of as many positional arguments.
-        specs: a list of ``tf.TensorSpec`` with names.
-        defaults: None, or a dict, name -> tensor, for the last of them.
+    ``defaults`` is None, or a dict, name -> tensor, for the last of them.
     """
     parameters = [
         inspect.Parameter(
@@ -139,12 +136,8 @@ def _histories(specs, strings):
 def encoder_inputs(encoder, options=()):
     """Names, specs (of any batch size) and structure of the encoder's inputs.
 
-    Args:
-        encoder: a Keras model.
-        options: the names of the signature's other inputs.
-
-    Raises:
-        ValueError: if the inputs are not known, or cannot be the arguments of a served function.
+    Raises ValueError if the inputs are not known, or cannot be the arguments of a served function beside its
+    ``options``, the names of the other inputs.
     """
     inputs = getattr(encoder, "inputs", None)
     structure = getattr(encoder, "input", inputs[0] if inputs else None)  # Keras 3's Sequential has no input

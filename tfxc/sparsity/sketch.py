@@ -16,13 +16,7 @@ import tensorflow as tf
 
 
 class Sketch(NamedTuple):
-    """The bucket and the sign of each of E inputs.
-
-    Args:
-        bucket: int32 [E], in [0, dim).
-        sign: float32 [E], -1 or 1.
-        dim: the width of the sketches.
-    """
+    """The bucket int32 [E] in [0, dim) and the sign float32 [E], -1 or 1, of each of E inputs."""
 
     bucket: np.ndarray
     sign: np.ndarray
