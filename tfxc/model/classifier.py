@@ -17,9 +17,7 @@ from tfxc._keras.training import (
 )
 from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
-from tfxc.layers.class_cache import cache_of, expire_class_vectors
 from tfxc.layers.head import Head
-from tfxc.layers.mach_head import num_probes_of
 from tfxc.model.batch import BatchMixin
 from tfxc.model.checks import compile_options, ranking_metrics, refuse_consumed, refuse_optimizer
 from tfxc.model.fit import (
@@ -29,7 +27,7 @@ from tfxc.model.fit import (
     require_ready,
     with_own_callbacks,
 )
-from tfxc.model.fresh_cache import with_fresh_cache
+from tfxc.model.fresh_cache import FreshMixin, with_fresh_cache
 from tfxc.model.inputs import (
     as_tensor,
     encoded,
@@ -46,7 +44,9 @@ from tfxc.serving.export import ServingMixin
 
 
 @register
-class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Model):
+class ExtremeClassifier(
+    BatchMixin, FreshMixin, SavingMixin, ServingMixin, StartsAtBatch, LogsOfAllReplicas, keras.Model
+):
     """A Keras model with 100 thousand to 10 million classes, trained, evaluated and served on one machine.
 
     A training step scores the positives and the sampler's candidates (or, without a sampler, all classes);
@@ -110,8 +110,6 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         self.head = head
         self.sampler: Sampler | Any = sampler  # Any: code that asks the sampler knows that there is one
         self.k = k
-        self._ranking: Any = None
-        self._traced_with = k, num_probes_of(head)
         self._trained_with = Untracked(None)  # the sampler of the traced step
         self._names = checked_names(class_names, head.num_classes)
         self.loss_tracker = Mean(name="loss")
@@ -159,9 +157,7 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
-        # What was traced, and class vectors that are cached, are by what layers had adapted to.
-        self._ranking = None
-        expire_class_vectors(self.head)
+        self._forget_computed()
         try:
             refuse_optimizer(self.optimizer)
         except ValueError:
@@ -206,25 +202,6 @@ class ExtremeClassifier(BatchMixin, SavingMixin, ServingMixin, StartsAtBatch, Lo
         arguments = bound_arguments(method, *args, **kwargs)
         arguments["callbacks"] = with_fresh_cache(arguments.get("callbacks"), self.head)
         return method(**arguments)
-
-    def _freshen(self, x=None):
-        """Brings traced functions and cached class vectors up to date; in a graph, what to wait for."""
-        refuse_consumed(self)
-        if not tf.executing_eagerly():
-            return self.head.freshen()
-        numbers_of_graphs = self.k, num_probes_of(self.head)
-        if numbers_of_graphs != self._traced_with:
-            self._traced_with = numbers_of_graphs
-            self._ranking = self.predict_function = self.test_function = None
-        if not self.built and x is not None and cache_of(self.head) is not None:
-            self._build_on(x)
-            if not self.built:
-                raise ValueError(
-                    f"{type(self.head).__name__} computes its class vectors before they are read, but the "
-                    "model is not built, and a generator is not read to build it: call the model on one "
-                    "batch first, or start the encoder with a keras.Input."
-                )
-        return self.head.freshen()
 
     def _build_on(self, x):
         """Builds a model by its first examples, if only the output of its encoder tells the width of queries.

@@ -1,12 +1,51 @@
-"""Cached class vectors while other callbacks change the weights."""
+"""What a model has computed earlier is brought up to date: traced functions, cached class vectors."""
 
 import contextlib
+from typing import Any
+
+import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.optimizers import averages_weights
 from tfxc._keras.training import LogFreeCallback, is_compiled, list_of_callbacks
 from tfxc.fit_callback import FitCallback
 from tfxc.layers.class_cache import cache_of, expire_class_vectors
+from tfxc.layers.mach_head import num_probes_of
+from tfxc.model.checks import refuse_consumed
+
+
+class FreshMixin:
+    """Traced functions and cached class vectors of a model, brought up to date before they are used.
+
+    To stand before ``keras.Model`` among the bases.
+    """
+
+    _ranking: Any = None  # the traced function of ``rank``
+    _traced_with: Any = None  # numbers that are constants of the traced functions
+
+    def _forget_computed(self):
+        """For ``compile``: layers may have adapted to other data since functions were traced."""
+        self._ranking = None
+        expire_class_vectors(self.head)
+
+    def _freshen(self, x=None):
+        """Brings traced functions and cached class vectors up to date; in a graph, what to wait for."""
+        refuse_consumed(self)
+        if not tf.executing_eagerly():
+            return self.head.freshen()
+        numbers_of_graphs = self.k, num_probes_of(self.head)
+        if numbers_of_graphs != self._traced_with:
+            self._traced_with = numbers_of_graphs
+            self._ranking = self.predict_function = self.test_function = None
+        if not self.built and x is not None and cache_of(self.head) is not None:
+            self._build_on(x)
+            if not self.built:
+                raise ValueError(
+                    f"{type(self.head).__name__} computes its class vectors before they are read, but the "
+                    "model is not built, and a generator is not read to build it: call the model on one "
+                    "batch first, or start the encoder with a keras.Input."
+                )
+        return self.head.freshen()
 
 
 class FreshCache(LogFreeCallback, FitCallback):
