@@ -20,7 +20,9 @@ OF_ALL_CLASSES = [
     ("MACHHead", None, "SoftmaxCrossentropy"),
     ("MACHHead, all options", None, "BinaryCrossentropy"),
 ]
-OF_ALL_CLASSES += [("DenseHead, all options", None, loss) for loss in LOSSES if loss != "BinaryCrossentropy"]
+OF_ALL_CLASSES += [
+    ("DenseHead, all options", None, loss) for loss in LOSSES if not LOSSES[loss]().needs_sampler
+]
 BY_DRAWS = [name for name in LOSSES if "filtered" not in name]
 ROWS = [*zip(itertools.cycle(SAMPLED), DRAWING, itertools.cycle(BY_DRAWS), strict=False), *OF_ALL_CLASSES]
 RULES = [name for name in OPTIMIZERS if name != "MultiOptimizer"]

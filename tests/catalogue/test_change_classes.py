@@ -19,6 +19,7 @@ from classifier_checks import (
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers
 from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.layers import Untracked
 from tfxc._keras.optimizers import keras_slots, places_without_decay, variable_index
 from tfxc._keras.training import variables_of_training
 from tfxc._keras.weights import tf_variable
@@ -554,7 +555,7 @@ def test_errors_say_the_remedy():
     with pytest.raises(ValueError, match=r"asked for the class vectors \[2, 6\] of 2 names"):
         tfxc.change_classes(named(), OTHER, new_rows=lambda names: np.zeros([1, DIM]))
     foreign = named(**HEADS["tied"]())
-    foreign.head._share(keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items"))
+    foreign.head._shared = Untracked(keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items"))
     with pytest.raises(ValueError, match="not in this encoder"):
         tfxc.change_classes(foreign, OTHER)
 

@@ -121,6 +121,7 @@ class Scale(keras.layers.Layer):
         return inputs * self.scale + tf.reduce_sum(tf.convert_to_tensor(self.nothing))
 
 
+@pytest.mark.traced  # outside of graphs, Nadam of tf-keras goes on otherwise in its first step
 @pytest.mark.parametrize(
     "optimizer", [tfxc.optimizers.LazyAdam, keras.optimizers.Adafactor, keras.optimizers.Nadam]
 )

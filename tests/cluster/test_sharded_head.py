@@ -182,6 +182,7 @@ def test_losses_that_cannot_be_merged_are_refused(both):
     shards.check(loss=tfxc.losses.SoftmaxCrossentropy())
 
 
+@pytest.mark.filterwarnings("ignore:The initializer GlorotUniform is unseeded")  # each head has its own
 def test_a_config_is_that_of_the_head(both):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(both[1]))
     assert type(again) is type(both[0]) and again.num_classes == NUM_CLASSES

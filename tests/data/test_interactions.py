@@ -18,7 +18,7 @@ def as_names(sequences):
 
 
 def test_order_of_appearance(tmp_path):
-    with pytest.warns(UserWarning, match="line 5, the last, has no end"):
+    with pytest.warns(UserWarning, match="line 5, the last, has no line end"):
         sequences = read_interactions(written(tmp_path, "u2 30\nu1 5\n\nu2 5\r\nu2 30"))
     assert as_names(sequences) == {"u2": ["30", "5", "30"], "u1": ["5"]}
     assert sequences.vocabulary.names == ["30", "5"] and sequences.times is None

@@ -6,7 +6,7 @@ from tfxc.data import Vocabulary, read_text, read_tokens
 
 BOOKS = "=== Ann ===\nDon't stop -- don't!\n'Tis 2 well-worn é’s\n\n=== Bob ===\nStop.\n"
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*the last, has no end")
+pytestmark = pytest.mark.filterwarnings("ignore:.*the last, has no line end")
 
 
 def written(tmp_path, data):

@@ -244,7 +244,7 @@ def test_a_factor_of_the_loss_is_refused_also_inside():
     scaled = keras.optimizers.SGD(loss_scale_factor=128.0)
     with pytest.raises(ValueError, match="scales the loss, as under the mixed_float16 policy"):
         make_model(optimizer=scaled)
-    with pytest.raises(ValueError, match="Loss scaling is not supported inside a MultiOptimizer"):
+    with pytest.raises(ValueError, match="scales the loss, which a MultiOptimizer does not support"):
         make_model(optimizer=tfxc.optimizers.MultiOptimizer(scaled, (tfxc.optimizers.LazySGD(), [])))
 
 

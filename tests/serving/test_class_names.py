@@ -25,7 +25,7 @@ def test_names_as_bytes_are_text(form):
 def test_bytes_are_text_wherever_they_stand_and_in_arrow():
     for names in (["tea", b"milk"], np.array(["tea", b"milk"], object), pa.array([b"tea", b"milk"])):
         assert names_array(names, "The names").to_pylist() == ["tea", "milk"]
-    with pytest.raises(ValueError, match="is no UTF-8: decode names first"):
+    with pytest.raises(ValueError, match="is not UTF-8: decode names first"):
         names_array(["tea", b"\xff"], "The names")
 
 

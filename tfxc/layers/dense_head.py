@@ -410,5 +410,5 @@ class DenseHead(Head):
 
 def tied_row_offset(head: Head) -> int | None:
     """The row of class 0 in the embedding that a head is tied to; None for a head that shares no table."""
-    head = getattr(head, "head", head)  # of a wrapper
-    return head.row_offset if isinstance(head, DenseHead) and head.tied_to is not None else None
+    own = getattr(head, "head", head)  # of a wrapper
+    return own.row_offset if isinstance(own, DenseHead) and own.tied_to is not None else None

@@ -247,8 +247,7 @@ class Head(keras.layers.Layer):
             allow: None, or the only class ids that are ranked: [N, A], or [1, A] for all queries, ragged or
                 padded with -1. A width of 0 allows every class.
             num_probes: None for the head's own. A head that is made with ``num_probes`` takes another, at
-            most
-                its number of buckets (a tensor is clamped to that).
+                most its number of buckets (a tensor is clamped to that).
 
         Returns:
             ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among

@@ -53,6 +53,8 @@ def serving_function(model, index, module, strings):
     specs += [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
 
     def serve(*args):
+        # Where TensorFlow runs functions eagerly, nobody else fills in the defaults.
+        args += tuple(defaults.values())[len(args) - len(specs) + len(defaults) :]
         inputs, (k, exclude, allow, *num_probes) = list(args[: len(names)]), args[len(names) :]
         if ids_of is not None:
             exclude, allow = ids_of.of(exclude), ids_of.of(allow)
