@@ -172,7 +172,8 @@ _COMMON_SLOTS = {"_accumulated_gradients": "gradient", "_model_variables_moving_
 
 def keras_slots(optimizer, variable):
     """The slots that a Keras optimizer keeps for a weight: name -> ``tf.Variable``; TypeError for others."""
-    names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, _keras_optimizer(name))]
+    # tf-keras lacks some of them, and nothing is an instance of ().
+    names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, getattr(keras.optimizers, name, ()))]
     if not names:
         raise TypeError(
             f"tfxc does not know which variables {type(optimizer).__name__} keeps for a weight. Give it a "
@@ -188,7 +189,3 @@ def keras_slots(optimizer, variable):
         if every and every[index] is not None:
             slots[name] = tf_variable(every[index])
     return slots
-
-
-def _keras_optimizer(name):
-    return getattr(keras.optimizers, name, ())  # tf-keras lacks some; isinstance(x, ()) is False

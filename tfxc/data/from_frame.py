@@ -97,7 +97,10 @@ def from_frame(
     if directory is None:
         sequences = _in_memory(rows)
     else:
-        _into_folder(rows, directory)
+        with new_version(directory) as folder:
+            _grouped(rows, GroupedFiles(folder))
+            vocabularies = {name: rows.vocabulary_of(name) for name in rows.keys}
+            write_index(folder, rows.users.names(), rows.vocabulary, vocabularies)
         sequences = open_sequences(directory)
     _logger.info("%s: %r in %.0f s", table.name, sequences, clock.perf_counter() - start)
     return sequences
@@ -132,10 +135,3 @@ def _in_memory(rows: InteractionTable) -> Sequences:
         arrays.get("times"),
         {name: Column(arrays[key], rows.vocabulary_of(name)) for name, key in rows.keys.items()},
     )
-
-
-def _into_folder(rows: InteractionTable, directory):
-    with new_version(directory) as folder:
-        _grouped(rows, GroupedFiles(folder))
-        vocabularies = {name: rows.vocabulary_of(name) for name in rows.keys}
-        write_index(folder, rows.users.names(), rows.vocabulary, vocabularies)

@@ -114,7 +114,8 @@ def _draw(row_logits, column_logits, index, num_samples, seed):
     shape = [tf.shape(rows)[0], num_samples]
     uniform = tf.random.stateless_uniform(shape, cell_seed, dtype=tf.float64)
     # Rounding may lift the product to the total, past the last cell that has mass.
-    cell = tf.searchsorted(cumulative, tf.minimum(uniform * total, _below(total)), side="right")
+    below = tf.math.nextafter(total, tf.zeros_like(total))
+    cell = tf.searchsorted(cumulative, tf.minimum(uniform * total, below), side="right")
     class_ids, log_weight = _choose_in_cell(index, cell, class_seed)
     log_prob = tf.gather(logits, cell, batch_dims=1) - tf.math.log(total)
     log_prob += log_weight - tf.math.log(tf.gather(tf.reshape(mass, [-1]), cell))
@@ -151,10 +152,6 @@ def _cell_logits(rows, columns, mass):
     """``[N, C²]`` log of ``mass_ab exp(u_a + v_b)``, -inf for an empty cell."""
     logits = rows[:, :, None] + columns[:, None, :] + tf.math.log(mass)
     return tf.reshape(logits, [tf.shape(rows)[0], tf.size(mass)])
-
-
-def _below(x):
-    return tf.math.nextafter(x, tf.zeros_like(x))
 
 
 def _require_index(index, num_codewords):

@@ -119,7 +119,9 @@ class Mixture(Sampler):
         drawn, own_counts = zip(*[question.draw() for question in questions], strict=True)
         shared = all(ids.shape.rank == 1 for ids in drawn)
         if not shared:
-            drawn = [ids if ids.shape.rank == 2 else _repeat(ids, num_queries) for ids in drawn]
+            drawn = [
+                ids if ids.shape.rank == 2 else tf.tile(ids[tf.newaxis], [num_queries, 1]) for ids in drawn
+            ]
         ids = tf.concat(drawn, axis=-1)
         log_expected_count = self._log_expected_count(questions, ids)
         if shared and all(count.shape.rank == 1 for count in own_counts):
@@ -147,7 +149,3 @@ class Mixture(Sampler):
         return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
 
     log_prob = no_log_prob("its candidates are draws of several distributions")
-
-
-def _repeat(row, num_queries):
-    return tf.tile(row[tf.newaxis], [num_queries, 1])
