@@ -1,9 +1,10 @@
 """Heads and samplers as a model asks them; on servers, see test_servers.py."""
 
+import importlib
+
 import pytest
 
 import tfxc
-from tfxc.cluster import place as module
 from tfxc.cluster.place import check_placed, place
 from tfxc.cluster.sharded_head import ShardedHead
 from tfxc.cluster.sharded_sampler import ShardedMIDX, ShardedSampler
@@ -14,6 +15,7 @@ from tfxc.samplers import MIDX, InBatch, LearnedMIDX, Mixture, Uniform
 @pytest.fixture
 def servers(monkeypatch):
     """The scope of a strategy with parameter servers, as far as placing knows."""
+    module = importlib.import_module("tfxc.cluster.place")  # the package has a function of that name
     monkeypatch.setattr(module, "with_servers", lambda: True)
 
 
