@@ -1,5 +1,3 @@
-"""What tfxc asks of Keras's layers beyond their public interface, under either of the two."""
-
 import copy
 
 import tensorflow as tf

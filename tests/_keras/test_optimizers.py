@@ -1,5 +1,3 @@
-"""What tfxc asks of Keras's optimizers beyond their public interface, under either of the two."""
-
 import pytest
 import tensorflow as tf
 

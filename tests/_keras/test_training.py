@@ -1,5 +1,3 @@
-"""What tfxc asks of compiled models beyond Keras's public interface, under either of the two."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""What tfxc asks of Keras's weights beyond their public interface, under either of the two."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

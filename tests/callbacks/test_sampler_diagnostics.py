@@ -1,5 +1,3 @@
-"""What diagnostics put into the logs, and that they leave training alone."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""When the sampler is refreshed."""
-
 import functools
 import warnings
 

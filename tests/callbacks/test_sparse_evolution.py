@@ -1,5 +1,3 @@
-"""When connections move, how many, and what the logs say of it."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

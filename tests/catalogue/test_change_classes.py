@@ -1,5 +1,3 @@
-"""Another list of classes: what is known of a class goes with its name, whatever the parts of the model."""
-
 import itertools
 
 import numpy as np

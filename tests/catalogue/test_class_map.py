@@ -1,5 +1,3 @@
-"""Classes matched by name."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Which layers of an encoder know the classes."""
-
 import warnings
 
 import numpy as np

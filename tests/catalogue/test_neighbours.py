@@ -1,5 +1,3 @@
-"""Which classes occur beside which."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""What stands in the row of a class that is new."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

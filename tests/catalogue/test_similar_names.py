@@ -1,5 +1,3 @@
-"""Names that are written alike."""
-
 import numpy as np
 import pytest
 

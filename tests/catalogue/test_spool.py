@@ -1,5 +1,3 @@
-"""Weights put aside in files and read back, row by row."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Checkpoints that are written piece by piece."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Batches of rows, in order and shuffled."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Example ids that stay with their examples."""
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,5 +1,3 @@
-"""The repository's text format: real files' faults, bad lines, both ways, and batches."""
-
 import lzma
 
 import numpy as np

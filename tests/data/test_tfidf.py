@@ -1,5 +1,3 @@
-"""TF-IDF weights: by hand, and sets that do not fit together."""
-
 import numpy as np
 import pytest
 import scipy.sparse

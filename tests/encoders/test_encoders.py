@@ -1,5 +1,3 @@
-"""What every sequence encoder promises: the past alone counts, padding does not, and it goes with a model."""
-
 import importlib
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""One gated block against its equation in NumPy."""
-
 import numpy as np
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""The table of item vectors, with a row for padding before those of the classes."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Attention, positions and the norm against slow ones in NumPy."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

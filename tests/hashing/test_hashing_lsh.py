@@ -1,5 +1,3 @@
-"""Locality-sensitive codes: what agrees with what probability, and the edges."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

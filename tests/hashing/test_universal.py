@@ -1,5 +1,3 @@
-"""Universal hashes of class ids: collisions as theory says, and inverted."""
-
 import itertools
 
 import numpy as np

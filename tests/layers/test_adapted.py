@@ -1,5 +1,3 @@
-"""What layers have adapted to goes from one to another, and is what a model computes by."""
-
 import numpy as np
 import pytest
 from classifier_checks import NUM_CLASSES, features, make_model

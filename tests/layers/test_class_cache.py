@@ -1,5 +1,3 @@
-"""Cached class vectors: what makes them old, and who brings them up to date."""
-
 import threading
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Features of classes: how they may come, what reads them, and the file that keeps them."""
-
 import numpy as np
 import pandas as pd
 import pytest

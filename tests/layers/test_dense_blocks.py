@@ -1,5 +1,3 @@
-"""A loss over all classes in blocks: equal to autodiff over all logits, and never holding them."""
-
 import contextlib
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The dense head: all logits, chosen ones, and what samplers and indices see of it."""
-
 from contextlib import nullcontext
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Bags of features: values and sparse gradients against NumPy, saving, and bad ids."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Class vectors computed from features: what a step encodes, the cache, texts, files, other classes."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""What every head has from streaming over blocks of classes: top-k and scan."""
-
 import contextlib
 
 import numpy as np

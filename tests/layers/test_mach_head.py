@@ -1,5 +1,3 @@
-"""The MACH head: every way to a score, its loss, its decoders against theory, and what it refuses."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

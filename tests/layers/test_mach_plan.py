@@ -1,5 +1,3 @@
-"""Buckets and repetitions for a memory budget, and what they promise."""
-
 import math
 
 import numpy as np

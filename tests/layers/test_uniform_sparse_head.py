@@ -1,5 +1,3 @@
-"""The uniformly sparse head: every way to a logit, what samplers see of it, and rewiring."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

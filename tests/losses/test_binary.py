@@ -1,5 +1,3 @@
-"""Binary cross-entropy: all classes, and its unbiased sampled estimate."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

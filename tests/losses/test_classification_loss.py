@@ -1,5 +1,3 @@
-"""Losses of one's own: what they override is computed, by whatever way a head has."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

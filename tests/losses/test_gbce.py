@@ -1,5 +1,3 @@
-"""Generalised binary cross-entropy: by hand, and the calibration it is for."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Reductions over classes: in blocks, in parts and at once, with their gradients, against float64."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

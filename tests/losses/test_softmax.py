@@ -1,5 +1,3 @@
-"""Softmax cross-entropy: all classes, and its sampled estimators."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""The softmax loss at k: its weights in NumPy, its gradient, and what it refuses."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Squared hinge: all classes, gradients that are exactly 0, and its unbiased sampled estimate."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Which classes are ever among the best."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

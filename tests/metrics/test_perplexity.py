@@ -1,5 +1,3 @@
-"""exp of the exact mean softmax loss."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Propensity-scored metrics against sums by hand and in NumPy."""
-
 import json
 
 import numpy as np

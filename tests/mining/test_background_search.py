@@ -1,5 +1,3 @@
-"""One search, in its thread."""
-
 import os
 import threading
 

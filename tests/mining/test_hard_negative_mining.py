@@ -1,5 +1,3 @@
-"""When tables of hard negatives are made and used, and what happens when that fails."""
-
 import ctypes
 import functools
 import os

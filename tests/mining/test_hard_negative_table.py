@@ -1,5 +1,3 @@
-"""Files that are whole at all times."""
-
 import os
 import resource
 

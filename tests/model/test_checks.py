@@ -1,5 +1,3 @@
-"""What a classifier refuses: options of Keras, numbers that are not finite, uses of a consumed model."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

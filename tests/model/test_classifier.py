@@ -1,5 +1,3 @@
-"""The model: exact evaluation, ranking, labels of every form, and what it refuses."""
-
 import copy
 import functools
 import warnings

@@ -1,5 +1,3 @@
-"""How a model trains: with every sampler, encoder and policy, repeatably, to the optimum of the full loss."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""What surrounds Keras's own fit: its arguments, callbacks that join, and errors that name their place."""
-
 import functools
 import re
 

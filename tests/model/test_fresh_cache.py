@@ -1,5 +1,3 @@
-"""Cached class vectors are those of the weights in place, also where a callback swaps these."""
-
 import numpy as np
 import pytest
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, log_softmax

@@ -1,5 +1,3 @@
-"""What goes into an encoder and what comes out of it."""
-
 from collections import OrderedDict
 
 import numpy as np

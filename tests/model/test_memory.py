@@ -1,5 +1,3 @@
-"""What a model takes in memory, before training begins."""
-
 import warnings
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A model that is saved: whole, or the file of before, and in a form that loads."""
-
 import copy
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The loss of a head in models of one's own: equal to the classifier's, and trained by any Keras model."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Both paths of block_draw and block_log_prob: the distribution, the edges, bad input."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

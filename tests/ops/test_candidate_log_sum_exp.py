@@ -1,5 +1,3 @@
-"""Both paths of candidate_log_sum_exp against float64 NumPy, and what the compiled one promises."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

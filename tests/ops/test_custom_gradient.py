@@ -1,5 +1,3 @@
-"""Custom gradients: what they give is TensorFlow's, and they go with their graph."""
-
 import gc
 import threading
 

@@ -1,5 +1,3 @@
-"""The pass over all classes of a dense head against its definition in float64, and what it promises."""
-
 from time import perf_counter
 
 import numpy as np

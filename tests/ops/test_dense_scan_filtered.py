@@ -1,5 +1,3 @@
-"""The gradient that leaves out what has small probabilities, against its definition in float64."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Both paths of hash_tables: the sorted buckets, odd sizes, bad input."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""The compiled library: how it is built, found, refused and done without."""
-
 import importlib.util
 import json
 import stat

@@ -1,5 +1,3 @@
-"""Both paths of lsh_draw and lsh_log_expected_count: the distribution, the edges, bad input."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Top-k over the classes of a MACH head: the compiled op, with and without pruning, and the stock paths."""
-
 import functools
 
 import numpy as np

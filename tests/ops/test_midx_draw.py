@@ -1,5 +1,3 @@
-"""Both paths of midx_draw: the distribution, the log-probabilities, the edges, bad input."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""The row updates against float64 NumPy, on the compiled and on the TensorFlow path."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

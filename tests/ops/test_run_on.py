@@ -1,5 +1,3 @@
-"""Work on a device: its answers, and gradients that have passed through nothing else."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""The sparse head's ops, compiled and in TensorFlow ops, against float64 NumPy; and what they refuse."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

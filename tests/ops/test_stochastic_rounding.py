@@ -1,5 +1,3 @@
-"""Rounding by chance: right in the mean, and the same whatever else is rounded."""
-
 import numpy as np
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""Rows of a table of bfloat16: float32 to compute with, and nothing that loses small steps."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

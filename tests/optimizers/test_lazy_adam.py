@@ -1,5 +1,3 @@
-"""LazyAdam against Keras's Adam and a float64 reference."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

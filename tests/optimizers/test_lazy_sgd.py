@@ -1,5 +1,3 @@
-"""LazySGD is gradient descent."""
-
 import numpy as np
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""Several optimizers, each on its own layers."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

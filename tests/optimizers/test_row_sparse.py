@@ -1,5 +1,3 @@
-"""What every row-sparse optimizer keeps: options, clipping, both Keras, saving, and cheap steps."""
-
 import time
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""RowwiseAdagrad against a float64 reference."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

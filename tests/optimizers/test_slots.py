@@ -1,5 +1,3 @@
-"""Slots of single entries are reset, in stock optimizers and in those of the house."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

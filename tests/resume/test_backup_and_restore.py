@@ -1,5 +1,3 @@
-"""Interrupted anywhere and run again, a training ends as if it had not been."""
-
 import contextlib
 import os
 import shutil

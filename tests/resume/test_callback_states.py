@@ -1,5 +1,3 @@
-"""What training changed in callbacks is taken and restored; what the script says is not."""
-
 import collections
 
 import numpy as np

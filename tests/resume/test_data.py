@@ -1,5 +1,3 @@
-"""The batches that are left, whatever form the data have."""
-
 import os
 import warnings
 from unittest import mock

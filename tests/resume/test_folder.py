@@ -1,5 +1,3 @@
-"""A folder of which the newest whole backup is used."""
-
 import os
 import resource
 import shutil

@@ -1,5 +1,3 @@
-"""A backup of another model is refused, one with other options is told."""
-
 import copy
 import warnings
 

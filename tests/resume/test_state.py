@@ -1,5 +1,3 @@
-"""Plain values, there and back."""
-
 from collections import Counter, defaultdict
 
 import numpy as np

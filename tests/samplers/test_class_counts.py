@@ -1,5 +1,3 @@
-"""Counts that are kept in weights, not in the config."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Codebooks that learn: the estimate they learn from, what they lower, and how they step."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Figures of a proposal against cases worked by hand and against sums in NumPy."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""The best-scored of many uniform draws."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Hard and uniform negatives together: which ids come, with which counts, and what the loss is on average."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

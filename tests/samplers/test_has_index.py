@@ -1,5 +1,3 @@
-"""Which samplers a callback refreshes."""
-
 import numpy as np
 import pytest
 

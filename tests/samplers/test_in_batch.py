@@ -1,5 +1,3 @@
-"""The labels of the batch as candidates."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Kernel samplers: the quadratic kernel of the logit (Sphere), random Fourier features (RFF)."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

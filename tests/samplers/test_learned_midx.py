@@ -1,5 +1,3 @@
-"""Codebooks that learn beside a model."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

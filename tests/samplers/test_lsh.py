@@ -1,5 +1,3 @@
-"""LSH: classes from the buckets of the query or of its label."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""MIDX: the softmax over quantised class vectors."""
-
 import functools
 import itertools
 

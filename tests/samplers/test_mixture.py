@@ -1,5 +1,3 @@
-"""Several samplers at once."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Moments of queries and classes, and the frequencies of the classes that follow."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Two codebooks for the class vectors."""
-
 import numpy as np
 import pytest
 from sampler_checks import clustered, head_of

@@ -1,5 +1,3 @@
-"""The contract: a Step in, a Draw out, and what the base class does between a subclass and its callers."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Hard negatives found inside the step."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Draws from the softmax itself."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Uniform and log-uniform draws."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Draws by class frequency, and the alias table they come from."""
-
 import numpy as np
 import pytest
 from sampler_checks import all_probs, check_distribution, check_reproducible, queries, sample

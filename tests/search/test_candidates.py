@@ -1,5 +1,3 @@
-"""The best of a few candidates, against NumPy."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""The search in cells against the exact ranking, request after request."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Cells of class vectors: a partition, of like directions, none of them large."""
-
 import numpy as np
 import pytest
 from sampler_checks import clustered, head_of, queries

@@ -1,5 +1,3 @@
-"""Exact top-k over blocks and groups of classes."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

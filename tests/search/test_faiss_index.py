@@ -1,5 +1,3 @@
-"""Inner-product search over class vectors against NumPy."""
-
 import faiss
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-"""The inverted index against the exact ranking, request after request."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

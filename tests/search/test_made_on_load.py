@@ -1,5 +1,3 @@
-"""What is made of weights when a SavedModel is loaded."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,5 +1,3 @@
-"""Branches kept out of the graph that calls them."""
-
 import pytest
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""Classes that answer most often, by what is known of the queries."""
-
 import numpy as np
 import pytest
 from sampler_checks import head_of, queries

@@ -1,5 +1,3 @@
-"""Tiles: every class in one slot, its row nearly its vector."""
-
 import numpy as np
 import pytest
 from sampler_checks import clustered, head_of

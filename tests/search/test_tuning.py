@@ -1,5 +1,3 @@
-"""What a query costs: by hand, and with classes that every query is scored with."""
-
 import numpy as np
 from sampler_checks import head_of
 

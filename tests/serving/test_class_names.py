@@ -1,5 +1,3 @@
-"""Raw names in and out of a SavedModel."""
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

@@ -1,5 +1,3 @@
-"""Exported models: stock TensorFlow serves them, with optional k and exclude."""
-
 import json
 import os
 import pathlib

@@ -1,5 +1,3 @@
-"""The folder of an export: an earlier one stays until the new one is whole; other things are left alone."""
-
 import os
 import shutil
 

@@ -1,5 +1,3 @@
-"""Which classes come to share a group."""
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,5 +1,3 @@
-"""Count sketches against the definition, and how well they estimate inner products."""
-
 import numpy as np
 import tensorflow as tf
 

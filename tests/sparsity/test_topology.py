@@ -1,5 +1,3 @@
-"""Topologies: hand-worked cases, invariants under a thousand rewires, uniformity, speed of large ones."""
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare
