@@ -39,7 +39,6 @@ class Losses(keras.callbacks.Callback):
 
 
 def made(sampler=None, make_head=None):
-    """The model of the script."""
     keras.utils.set_random_seed(1)
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM), keras.layers.Dropout(0.3)])
     sampler = sampler or tfxc.samplers.Uniform(6)
@@ -61,7 +60,6 @@ def run(
     model=None,
     **options,
 ):
-    """The script; what it came to, or None if it was stopped."""
     model = made(sampler) if model is None else model
     keras.utils.set_random_seed(1)
     losses = Losses()

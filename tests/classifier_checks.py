@@ -36,7 +36,6 @@ def item_encoder(num_items=NUM_CLASSES, masked=True):
 def make_model(
     sampler=None, loss=None, head=None, encoder=None, k=5, optimizer=None, metrics=None, **options
 ):
-    """A compiled model; by default over all classes of a dense head."""
     head = head or tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
     model = tfxc.ExtremeClassifier(encoder or dense_encoder(), head=head, sampler=sampler, k=k)
     model.compile(
@@ -53,14 +52,12 @@ def features(num, seed=0):
 
 
 def learnable(num, seed=0, num_classes=NUM_CLASSES):
-    """Features and a label each that a linear model can tell."""
     x = features(num, seed)
     directions = np.random.default_rng(99).normal(size=(DIM, num_classes))
     return x, np.argmax(x @ directions, axis=1)
 
 
 def repeated(times, *arrays):
-    """Arrays so many times over: for one epoch, which is quicker than as many of its own."""
     return [np.concatenate([array] * times) for array in arrays]
 
 
@@ -83,6 +80,5 @@ def ranking(logits, k, exclude=None):
 
 
 def weights_of(model):
-    """Values of the parts' weights; tf-keras counts the metrics' variables among the model's."""
     parts = [part for part in (model.encoder, model.head, model.sampler) if part is not None]
     return [tf.convert_to_tensor(weight).numpy() for part in parts for weight in part.weights]

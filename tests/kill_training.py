@@ -44,8 +44,6 @@ class Patient(hard_negative_mining.BackgroundSearch):
 
 
 class Record(keras.callbacks.Callback):
-    """The loss of every step."""
-
     def __init__(self, pause):
         super().__init__()
         self.losses, self.pause = [], pause

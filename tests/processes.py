@@ -26,7 +26,6 @@ class Process:
         self._process.start()
 
     def output(self, timeout=600):
-        """What it printed, once it has ended well."""
         self._process.join(timeout)
         printed = self._output.read_text()
         if self._process.exitcode != 0:
@@ -34,7 +33,6 @@ class Process:
         return printed
 
     def kill(self):
-        """Ends it at once, if it has not ended."""
         self._process.kill()
 
 

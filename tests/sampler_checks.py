@@ -18,13 +18,11 @@ def labels_for(query, label=0):
 
 
 def sample(sampler, query, labels, example_ids=None, score=None):
-    """Candidates and their log expected counts."""
     step = Step(tf.convert_to_tensor(query), tf.convert_to_tensor(labels, tf.int32), example_ids, score)
     return sampler.sample(step)[:2]
 
 
 def log_expected_count(sampler, query, labels, ids, example_ids=None):
-    """Log expected counts of any class ids."""
     query = tf.convert_to_tensor(query)
     labels = tf.zeros([len(query), 0], tf.int32) if labels is None else tf.convert_to_tensor(labels, tf.int32)
     return sampler.ask(Step(query, labels, example_ids)).log_expected_count(tf.convert_to_tensor(ids))

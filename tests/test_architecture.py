@@ -69,7 +69,6 @@ def imported_modules(tree, module):
 
 
 def dotted_module(path, package):
-    """The dotted name of a file; `__init__` stays in, so that relative levels count alike."""
     return ".".join([package.name, *path.relative_to(package).with_suffix("").parts])
 
 

@@ -9,7 +9,6 @@ import tfxc
 
 @tf.function
 def total(head, loss, sampler, queries, labels):
-    """The losses of the queries that have a label, added up in a loop over a tensor."""
     result = 0.0
     for i in tf.range(len(labels)):
         if labels[i] >= 0:

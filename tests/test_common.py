@@ -229,7 +229,6 @@ def model_of(name):
 
 
 def data_of(model):
-    """Inputs and labels that fit the model's encoder."""
     if getattr(model.head, "tied_to", None):
         history = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
         return history, history % NUM_CLASSES
@@ -255,7 +254,6 @@ trained_once = functools.cache(trained)
 
 
 def draws(model):
-    """The next draw of the sampler, part by part."""
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
     score = lambda ids: model.head.score(query, ids)  # noqa: E731
     step = samplers.Step(model.head.effective_query(query), labels, tf.range(4), score)
@@ -263,7 +261,6 @@ def draws(model):
 
 
 def assert_alike(one, other):
-    """Equal weights, and equal next draws."""
     for left, right in zip(weights_of(one), weights_of(other), strict=True):
         np.testing.assert_array_equal(left, right)
     if one.sampler is not None:
@@ -383,7 +380,6 @@ BUILT = [name for name in SAMPLERS if name not in SAME_STATE | {"Uniform", "MIDX
 @pytest.mark.traced
 @named(BUILT)
 def test_a_sampler_may_be_built_while_a_step_is_traced(name):
-    """As that of a model whose encoder tells its width only in the first batch of a generator."""
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
 
     def loss_of_step(head, sampler):

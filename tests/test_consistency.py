@@ -66,8 +66,6 @@ def share_of_labels(num_labels):
 
 
 class OneRow:
-    """A table of hard negatives: the same row for every example."""
-
     def rows(self, example_ids):
         return np.tile(np.int32([[0, 1, 3, 2, 4, 6]]), (len(example_ids), 1))
 
@@ -146,8 +144,6 @@ def answers(sampler, labels, batch_size):
 
 
 class Replay(Sampler):
-    """Gives answers that were given before."""
-
     def sample(self, step):
         return self.answer
 

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
 
 def end(process):
-    """What it printed last, read as JSON."""
     return json.loads(process.output().splitlines()[-1])
 
 
@@ -25,7 +24,6 @@ def results():
 
 @pytest.fixture(scope="module")
 def processes():
-    """What one process found alone, and what two did together."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
     workers = [f"localhost:{own.getsockname()[1]}" for own in sockets]
     for own in sockets:
@@ -108,7 +106,6 @@ def test_replicas_draw_differently_and_count_alike(results):
 
 @pytest.mark.parametrize("kind", ["InBatch", "Unigram"])
 def test_replicas_count_their_labels_together(results, kind):
-    """Twice [0, 1, 0] on one, and [3, 3, 3, 1] on the other."""
     counts = results["counts"][kind]
     assert counts["occurrences"] == [4, 4, 0, 6, 0] and counts["total"] == 14
     assert counts["copies"] == [counts["occurrences"]] * 2

@@ -118,7 +118,6 @@ def test_classes_are_named_in_the_guide(item):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the site, built as `make docs` does; a warning stops the build."""
     config = pytest.importorskip("mkdocs.config")
     from mkdocs.commands.build import build
 

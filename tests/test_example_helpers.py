@@ -124,7 +124,6 @@ def test_losses_of_recommendation_that_suit_each_run():
 
 
 def small_language_model(folder, num_streams):
-    """One that is not trained, the split of its text, one sentence, and the example's arguments."""
     for part in ("train", "valid", "test"):
         (folder / f"{part}.txt").write_text(100 * "the old man looked at the sea\n")
     options = [

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.skipif(not IS_KERAS_3, reason="the examples are run onc
 
 
 def run(script, *arguments):
-    """What a program prints. In this process: most programs take less time than the start of TensorFlow."""
     keras.backend.clear_session()
     output, log = io.StringIO(), io.StringIO()
     handler = logging.StreamHandler(log)
@@ -56,7 +55,6 @@ def run(script, *arguments):
 
 
 def run_alone(script, *arguments):
-    """The same in a process of its own, as a user has it who has no tfxc."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
         capture_output=True,

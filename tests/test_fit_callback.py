@@ -11,8 +11,6 @@ from tfxc.callbacks import FitCallback
 
 
 class Notes(FitCallback):
-    """Notes when its context is entered and left, and the steps between."""
-
     def __init__(self, name, seen, change=None):
         super().__init__()
         self.name, self.seen, self.change = name, seen, change

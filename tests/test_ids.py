@@ -119,7 +119,6 @@ def test_without_labels_nothing_is_hit(ids):
 
 @pytest.mark.parametrize("shape", [(0, 0), (2, 0), (0, 3)])
 def test_of_no_ids_none_is_hit_nor_among_others(shape):
-    """As of a batch of sequences without a label, whose labels are its candidates."""
     ids, labels = tf.zeros(shape, tf.int32), tf.zeros([shape[0], 2], tf.int32)
     assert hits(ids, labels).shape == is_among(ids, labels).shape == shape
 

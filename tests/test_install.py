@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_setup(arguments, **environment):
-    """Runs setup.py away from any terminal, so that its warning arrives on stderr."""
     return subprocess.run(
         [sys.executable, "setup.py", "--quiet", *map(str, arguments)],
         cwd=ROOT,

@@ -8,15 +8,12 @@ from tfxc.step_clock import StepClock
 
 
 class Model:
-    """All that a clock looks at."""
-
     def __init__(self, steps=0):
         self.optimizer = keras.optimizers.SGD()
         self.optimizer.iterations.assign(steps)
 
 
 def rings(clock, model, steps, at_once=1):
-    """The steps at which it rings."""
     found = []
     for _ in range(steps // at_once):
         model.optimizer.iterations.assign_add(at_once)

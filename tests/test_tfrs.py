@@ -42,7 +42,6 @@ def loss_and_gradients(function, query, table):
 @pytest.mark.parametrize("counts", [None, COUNTS], ids=["uncorrected", "corrected"])
 @pytest.mark.parametrize("weights", [None, np.linspace(0, 2, 8, dtype=np.float32)], ids=["", "weighted"])
 def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weights):
-    """Loss and gradients, by default: other rows' slots count, whatever class they hold."""
     labels = tf.constant([3, 7, 3, 0, 24, 7, 3, 1])
     query = tf.constant(2 * features(8))
     head = built_head(temperature=temperature)
@@ -81,8 +80,6 @@ def test_rare_candidates_are_not_clipped():
 
 
 def class_vectors(head, size=4):
-    """The head's class vectors in blocks, read anew whenever they are iterated."""
-
     def block(start):
         stop = tf.minimum(start + size, head.num_classes)
         return tf.range(start, stop), head.class_vectors(start, stop)
@@ -91,8 +88,6 @@ def class_vectors(head, size=4):
 
 
 class TwoTower(tfrs.Model):
-    """A query tower, and a head in the place of the item tower."""
-
     def __init__(self, sampler=None, lazy=False, **options):
         super().__init__()
         self.query_tower = dense_encoder()
@@ -120,7 +115,6 @@ def dataset(num, batch_size=32, seed=0):
 
 @pytest.mark.parametrize("options", [PLAIN, SCALED], ids=["plain", "scaled"])
 def test_a_head_inside_a_tfrs_model(options):
-    """It trains with a sampler and the callback that refreshes it; its exact loss and metric are right."""
     model = TwoTower(tfxc.samplers.MIDX(8, num_codewords=4), **options)
     model.compile(tfxc.optimizers.LazyAdam(0.05))
     history = model.fit(dataset(256), epochs=8, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)

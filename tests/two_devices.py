@@ -49,7 +49,6 @@ def classifier():
 
 
 def summed():
-    """The sum over a batch takes the steps of the mean at a rate as many times higher."""
     return make_model(
         loss=tfxc.losses.SoftmaxCrossentropy(reduction="sum"),
         optimizer=tfxc.optimizers.LazySGD(RATE / BATCH),
@@ -57,14 +56,11 @@ def summed():
 
 
 def sampled():
-    """A sampler with an index, of many draws for little noise, and one that counts while it trains."""
     sampler = tfxc.samplers.Mixture([MIDX(200, num_codewords=4, seed=3), InBatch(4, seed=3)])
     return make_model(sampler, optimizer=tfxc.optimizers.LazySGD(RATE))  # whose steps scale with the gradient
 
 
 class HeadLoss(keras.Model):
-    """A loss of its own, a sum over the batch."""
-
     def __init__(self):
         super().__init__()
         head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)  # first, as everywhere: seeds go in order
@@ -87,7 +83,6 @@ def own():
 
 
 def trained(make, strategy, epochs):
-    """What training showed, the squares of the weights after it, and the exact loss if there is a head."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = make()
@@ -103,7 +98,6 @@ def trained(make, strategy, epochs):
 
 
 def draws_of_replicas():
-    """Two draws of each of two replicas."""
     with TWO.scope():
         sampler = tfxc.samplers.Uniform(20, seed=1)
         sampler.build((NUM_CLASSES, DIM))

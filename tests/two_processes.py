@@ -19,19 +19,16 @@ STRATEGY = tf.distribute.MultiWorkerMirroredStrategy() if TOGETHER else tf.distr
 
 
 def batches():
-    """16 points a batch, of which each of two processes gets half."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return tf.data.Dataset.from_tensor_slices(learnable(64)).batch(16).with_options(options)
 
 
 def weights_of(*layers):
-    """All weights, as lists."""
     return [tf_variable(weight).numpy().tolist() for layer in layers for weight in layer.trainable_weights]
 
 
 def fitted():
-    """The weights after ``fit``, or the error that says why not."""
     keras.utils.set_random_seed(1)
     with STRATEGY.scope():
         model = make_model()
@@ -43,7 +40,6 @@ def fitted():
 
 
 def sampled():
-    """The exact loss before and after ``fit`` over drawn classes."""
     keras.utils.set_random_seed(1)
     with STRATEGY.scope():
         model = make_model(tfxc.samplers.MIDX(20, num_codewords=4, seed=1))
@@ -54,7 +50,6 @@ def sampled():
 
 
 def looped():
-    """The weights after a loop of one's own."""
     keras.utils.set_random_seed(1)
     with STRATEGY.scope():
         encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
@@ -78,7 +73,6 @@ def looped():
 
 
 def rewired():
-    """The connections of a head after a move, its seed being drawn in each process."""
     random.seed(os.getpid())
     with STRATEGY.scope():
         head = tfxc.layers.UniformSparseHead(NUM_CLASSES, 4)

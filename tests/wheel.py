@@ -20,12 +20,10 @@ CHECK = "import tfxc; from tfxc.ops import library; assert library.available()"
 
 
 def quickstart():
-    """The first program of the README."""
     return re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
 
 
 def timed(*command, cwd):
-    """Runs a command without compilers on its path; its seconds."""
     environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:/nowhere", "CXX": "/nowhere/g++"}
     environment.pop("PYTHONPATH", None)
     start = time.perf_counter()

@@ -18,8 +18,6 @@ from tfxc._keras.weights import tf_variable
 
 
 class Own(keras.optimizers.Optimizer):
-    """An optimizer made as those of the package are, which remembers the sum of the gradients."""
-
     def __init__(self, learning_rate=None, name="own", **options):
         start_optimizer(self, learning_rate, name, **options)
 

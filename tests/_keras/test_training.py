@@ -11,7 +11,6 @@ MORE_IS_BETTER = "val_recall_at_2", "val_coverage_at_2", "val_recall_at_1"
 
 
 def watching(monitor, **options):
-    """Keras's three callbacks that compare the value of an epoch with the best so far."""
     return [
         keras.callbacks.EarlyStopping(monitor, **options),
         keras.callbacks.ModelCheckpoint("best.keras", monitor, save_best_only=True, **options),
@@ -20,8 +19,6 @@ def watching(monitor, **options):
 
 
 class FirstIdAtK(RankingMetric):
-    """The id that is ranked first: here less is better."""
-
     abbreviation = "first_id"
     higher_is_better = False
 

@@ -16,8 +16,6 @@ from tfxc._keras.weights import (
 
 
 class Holder(keras.layers.Layer):
-    """A layer with a weight, and the dtype in which its call reads it."""
-
     def build(self, input_shape):
         self.table = add_weight(self, "table", (2, 3), constant([[1.0, 2, 3], [4, 5, 6]]), aggregation="sum")
 

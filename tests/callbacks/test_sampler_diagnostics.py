@@ -23,8 +23,6 @@ def midx_model(**options):
 
 
 class Recorder(keras.callbacks.Callback):
-    """Keeps the logs that callbacks later in the list see."""
-
     def __init__(self):
         super().__init__()
         self.batches = []
@@ -130,7 +128,6 @@ def test_class_vectors_that_are_computed_are_those_of_now():
 
 
 def test_a_probe_without_candidates_is_refused():
-    """A single example has no others in its batch."""
     one = [part[:1] for part in PROBE]
     with pytest.raises(tf.errors.InvalidArgumentError, match="InBatch has no candidates.*more examples"):
         fit(make_model(sampler=InBatch()), SamplerDiagnostics(*one), batch_size=32)

@@ -15,8 +15,6 @@ from tfxc.samplers import DNS, LSH, MIDX, InBatch, LogUniform, Mixture, Sphere, 
 
 
 class Recorder(Uniform):
-    """A sampler that notes the training step of each refresh and what it was given."""
-
     def __init__(self, model_of, **options):
         super().__init__(2, seed=0, **options)
         self.model_of, self.steps = model_of, []
@@ -40,7 +38,6 @@ def recording_model(steps_per_execution, run_eagerly=False):
 
 
 def new_model():
-    """One of its own for a test: traced for a few steps, it takes longer."""
     return recording_model.__wrapped__(1, run_eagerly=True)
 
 
@@ -279,8 +276,6 @@ def test_beside_callbacks_however_they_are_given():
 
 
 class ByScore(Uniform):
-    """Uniform draws that look at scores on the way."""
-
     def refresh(self, head):
         """What it draws by are the class vectors that the head caches."""
 

@@ -12,8 +12,6 @@ from tfxc.layers import UniformSparseHead
 
 
 class Recorder(keras.layers.Dense):
-    """A layer that notes with what share it was told to rewire."""
-
     def rewire(self, fraction, optimizer):
         assert optimizer is not None
         self.fractions = [*getattr(self, "fractions", []), round(fraction, 6)]
@@ -168,8 +166,6 @@ def test_a_frozen_head_keeps_its_connections():
 
 
 class ByAnother(keras.Sequential):
-    """A model whose step takes an optimizer that ``compile`` was not given."""
-
     other = keras.optimizers.SGD(0.1)
 
     def train_step(self, data):

@@ -145,7 +145,6 @@ def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
 
 @pytest.mark.parametrize("way", ["file", "checkpoint", "trained"])
 def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
-    """Renumbered classes only: the same losses, step by step, wherever the model came from."""
     build = lambda: named(  # noqa: E731
         samplers.Mixture([samplers.InBatch(), samplers.LSH(4, num_tables=2, seed=5)]), **HEADS["tied"]()
     )
@@ -241,8 +240,6 @@ def test_optimizers_keep_what_they_know(optimizer):
 
 
 class WithPrevious(keras.optimizers.Adam):
-    """One of Keras's that keeps something more of each weight."""
-
     def build(self, variables):
         if not hasattr(self, "previous"):
             super().build(variables)
@@ -250,8 +247,6 @@ class WithPrevious(keras.optimizers.Adam):
 
 
 class ThatSays(WithPrevious):
-    """The same, and tells of it."""
-
     def slots_of(self, variable):
         place = variable_index(self, variable)
         return {**keras_slots(self, variable), "previous": tf_variable(self.previous[place])}
@@ -484,8 +479,6 @@ def test_an_uncompiled_model_stays_so():
 
 
 class Bare(layers.Head):
-    """A head of one's own that says nothing of classes."""
-
     def build(self, input_shape):
         self.effective_dim = input_shape[-1]
         self.other = self.add_weight(shape=(self.num_classes, 2), name="other")

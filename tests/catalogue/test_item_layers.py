@@ -174,8 +174,6 @@ def test_the_words_of_a_text_stay_and_so_do_the_rows_behind_them():
 
 
 class OwnTable(keras.layers.Layer):
-    """A table that nothing tells of."""
-
     def build(self, shape):
         self.table = self.add_weight(shape=(9, 2), name="table")
 
@@ -184,8 +182,6 @@ class OwnTable(keras.layers.Layer):
 
 
 class Own(keras.layers.Layer):
-    """A layer that answers for itself."""
-
     def class_rows(self):
         return ["its rows"]
 

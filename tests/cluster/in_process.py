@@ -40,7 +40,6 @@ def free_addresses(number):
 
 
 def cluster():
-    """The resolver of a cluster in this process."""
     addresses = free_addresses(4)
     spec = tf.train.ClusterSpec({"worker": addresses[:2], "ps": addresses[2:]})
     # Threads that wait for each other, more of them than the machine has processors.
@@ -76,7 +75,6 @@ def trained(strategy, sampler=None, head=None, epochs=2):
 
 
 def evaluated(model):
-    """Loss and recall, as the servers find them."""
     tests = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(256)
     return {"evaluated": model.evaluate(tests, steps=4, verbose=0)}
 
@@ -86,13 +84,11 @@ def table_of(model):
 
 
 def logits_of(model, x):
-    """The logits of all classes, by the whole table."""
     bias = np.concatenate([part.numpy() for part in model.head.head.bias.variables])
     return model.encoder(x).numpy() @ table_of(model).T + bias
 
 
 def looked_up(model):
-    """Loss and recall by the whole table: on servers, to trace an evaluation takes longer than training."""
     x, labels = data()
     logits = logits_of(model, x)
     of_labels = np.take_along_axis(logits, labels[:, np.newaxis], 1)
@@ -125,7 +121,6 @@ def answers(model, x):
 
 
 def refusals(strategy):
-    """The errors of what cannot work."""
     parts = {
         "head": (tfxc.layers.MACHHead(NUM_CLASSES, num_buckets=8, num_repetitions=2), None),
         "sampler": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LSH(8)),
@@ -147,7 +142,6 @@ def refusals(strategy):
 
 
 def refused_late(strategy, model, folder):
-    """The errors of what cannot work with a model that is there."""
     found = {}
     shuffled = tfxc.data.row_batches(8, 4, lambda rows: (tf.zeros([4, DIM]), rows), seed=0)
 
@@ -213,7 +207,6 @@ def followed(model, folder):
 
 
 def counted(model):
-    """What the samplers of a mixture keep for each class, and where it lies."""
     in_batch, midx, unigram = model.sampler.samplers
     counts = [part.running_counts for part in unigram.parts]
     occurrences = [in_batch.running_counts.occurrences.variables, [own.occurrences for own in counts]]
@@ -227,7 +220,6 @@ def counted(model):
 
 
 def begun(strategy):
-    """How far initial values spread in each shard, and how many differ."""
     with strategy.scope():
         head = tfxc.layers.DenseHead(NUM_CLASSES)
         head.build((None, DIM))
@@ -236,7 +228,6 @@ def begun(strategy):
 
 
 def evolved(model):
-    """What callbacks of epochs log, and what the optimizer still knows of connections that are new."""
     x, labels = data()
     new, known = [], []
 
@@ -292,7 +283,6 @@ def drawn_outside_of_graphs(model):
 
 
 def sketches(strategy):
-    """Where the sketch of a sparse head with many inputs lies, and what it gives."""
     with strategy.scope():
         head, _ = place(tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, seed=1), None)
         head.build((None, 1 << 14))
@@ -301,7 +291,6 @@ def sketches(strategy):
 
 
 def far_off(found, wanted):
-    """The largest difference, in parts of the largest number."""
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
 
 

@@ -110,8 +110,6 @@ def test_what_a_lookup_has_adapted_to_is_not_in_it(tmp_path):
 
 
 class Scale(keras.layers.Layer):
-    """Weights of unusual shapes: a scalar, and a table without a row."""
-
     def build(self, input_shape):
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
         self.nothing = self.add_weight(name="nothing", shape=(0, 3), trainable=False)
@@ -174,7 +172,6 @@ class Killed(BaseException):
 
 
 def killed_at(function, last):
-    """The function, which ends the process in the place of its call number ``last``."""
     calls = iter(range(1, last))
 
     def call(*args, **options):
@@ -326,8 +323,6 @@ def test_classes_of_other_names_or_in_another_order_are_refused(tmp_path):
 
 
 class Names(keras.Model):
-    """A model with a sampler by another name, and something else by that one."""
-
     def __init__(self):
         super().__init__()
         self.head, self.negatives = tfxc.layers.DenseHead(30), tfxc.samplers.MIDX(4, num_codewords=2, seed=1)

@@ -130,7 +130,6 @@ def test_a_draw_outside_of_graphs(results):
 
 
 def saved(path):
-    """The weights in a SavedModel by name."""
     reader = tf.train.load_checkpoint(str(path / "variables" / "variables"))
     names = set(reader.get_variable_to_shape_map()) - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
     return {name: reader.get_tensor(name) for name in names}

@@ -36,7 +36,6 @@ EACH_WAY = pytest.mark.parametrize(
 
 @pytest.fixture(params=HEADS)
 def both(request):
-    """The whole head, and one of the same weights in shards."""
     random = np.random.default_rng(1)
     whole, cut = (HEADS[request.param](NUM_CLASSES) for _ in range(2))
     for head in (whole, cut):
@@ -54,7 +53,6 @@ def queries(number=BATCH):
 
 
 def gradients(head, shards, function):
-    """What a function of a head and the queries gives, and its gradients, of the head and of its shards."""
     parts = list(map(variables_of, shards.parts))
     wanted, found = [], []
     for answers, asked, variables in ((wanted, head, variables_of(head)), (found, shards, parts)):
@@ -98,7 +96,6 @@ def test_scores_of_own_and_of_shared_classes(both, compiled):
 @pytest.mark.parametrize("class_ids", [[2, 7, 7], np.zeros([0, 3], np.int32)], ids=["shared", "own"])
 @EACH_WAY
 def test_a_batch_without_a_query(both, class_ids, compiled):
-    """As of sequences all of whose positions are masked."""
     _, shards = both
 
     def step(query):

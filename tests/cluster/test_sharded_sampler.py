@@ -37,7 +37,6 @@ def table():
 
 
 def made(kind, num_negatives=20, seed=1, head=HEAD, **options):
-    """A sampler in the shards of a head; without one, a sampler of all classes."""
     sampler = SAMPLERS[kind](num_negatives, seed=seed, **options)
     sampler = sampler if head is None else placed_sampler(sampler, head)
     sampler.build((NUM_CLASSES, DIM))

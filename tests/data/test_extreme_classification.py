@@ -35,7 +35,6 @@ def assert_equal(one, other):
 
 
 def test_what_real_files_hold(tmp_path):
-    """No labels, no features, neither, CRLF, trailing spaces, repeated ids, ids out of order, exponents."""
     text = "6 4 5\r\n3,0 1:0.5 0:2\r\n 2:1e-3\r\n4 \r\n\r\n1,1,1 3:1 3:2 \r\n0\t1:-.5\r\n"
     points = read_extreme_classification(written(tmp_path, text))
     np.testing.assert_allclose(
@@ -139,7 +138,6 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_points_from_other_matrices():
-    """Column order, int labels with zeros, repeated entries: one form, and the caller's stays as it was."""
     repeated = scipy.sparse.csr_matrix(([1.0, 2.0, 5.0], [1, 1, 0], [0, 2, 3]), (2, 3))
     labels = scipy.sparse.csc_matrix(np.array([[0, 2, 0], [1, 0, 3]]))
     labels.data[0] = 0

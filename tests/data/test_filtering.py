@@ -5,7 +5,6 @@ from tfxc.data import Sequences, Vocabulary, k_core
 
 
 def reference(lists, min_user, min_item):
-    """Drops one thing at a time until nothing can be dropped."""
     lists = dict(enumerate(lists))
     while True:
         counts = {}

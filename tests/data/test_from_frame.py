@@ -67,7 +67,6 @@ KINDS = {
 
 
 def rows_of(sequences):
-    """Everything in it, by user."""
     return {
         user: list(
             zip(

@@ -24,7 +24,6 @@ def random_sequences(num_sequences, seed=0):
 
 
 def reference_rows(sequences, max_length, windows):
-    """Walks each sequence backwards, a window at a time."""
     rows = []
     for sequence in sequences:
         stop, mine = len(sequence), []

@@ -7,7 +7,6 @@ from tfxc.data.quotes import QuotedLines
 
 
 def lines_of(text, tmp_path):
-    """Those of a file whose only field holds a line end, as far as they know."""
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     lines = QuotedLines(tmp_path / "t.csv.gz", ",")
     lines.note("a", pa.array([None, "x", "x\ny\r\nz"]), 0)

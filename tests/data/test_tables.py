@@ -86,8 +86,6 @@ def test_skipped_rows_shift_the_numbers_of_those_behind_them(tmp_path):
 
 def test_rows_may_be_skipped_while_others_are_numbered():
     class Growing(list):
-        """Longer by one than when it was copied, as while another thread appends."""
-
         def __len__(self):
             return super().__len__() + 1
 

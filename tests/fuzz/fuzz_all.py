@@ -20,5 +20,4 @@ from fuzz_targets import CALLS, TARGETS, limited_memory  # noqa: F401
 
 
 def marks_of(name):
-    """The marks of a target's tests: all but the readers call the compiled ops."""
     return () if name in ("readers", "hard_negative_files") else pytest.mark.kernels

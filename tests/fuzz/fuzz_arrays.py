@@ -9,8 +9,6 @@ INT32 = np.iinfo(np.int32)
 
 
 class Arrays:
-    """Draws arrays from a seed."""
-
     def __init__(self, seed):
         self.seed = seed
         self.random = np.random.default_rng(seed)

@@ -67,7 +67,6 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
 
 
 def in_a_graph(op, *tensors, **attributes):
-    """Registers the op in a graph, where its shape function sees the attributes first."""
     with tf.Graph().as_default():
         return op(*(tf.compat.v1.placeholder(one.dtype, one.shape) for one in tensors), **attributes)
 

@@ -42,8 +42,6 @@ SUFFIXES = (".txt", ".txt", ".txt", ".gz", ".xz")
 
 
 def lines_of(arrays, kind):
-    """Text of the kind that a reader expects, with some words that it does not."""
-
     def word(usual):
         return arrays.pick(WORDS) if arrays.chance(0.08) else str(usual)
 

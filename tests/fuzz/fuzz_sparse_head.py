@@ -79,7 +79,6 @@ class Head:
         return tf.constant(self.query), tf.Variable(self.weights), tf.Variable(self.indices)
 
     def gradients(self, of_logits, error):
-        """Of query, weights and bias, each with its tolerance."""
         error = finite(error + ROUNDING * np.abs(of_logits))
         with np.errstate(invalid="ignore"):
             of_rows, row_error = of_logits.T @ self.query64, error.T @ finite(np.abs(self.query64))
@@ -106,7 +105,6 @@ class Head:
 
 
 def reduced(logits, error, reduction):
-    """The reduction, its gradient to the logits, and the errors of both for those of the logits."""
     with np.errstate(invalid="ignore", over="ignore"):
         if reduction == "squared_hinge":
             beyond = np.maximum(0, 1 + logits)

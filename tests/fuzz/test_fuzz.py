@@ -35,7 +35,6 @@ def test_random_calls(name):
 
 @pytest.mark.kernels
 def test_every_op_of_the_library_is_a_target():
-    """The names that the targets call hold every op there is."""
     ops = library.load()
     here = "".join(path.read_text() for path in Path(__file__).parent.glob("fuzz_*.py"))
     names = [name for name in dir(ops) if name.startswith("tfxc_") and not name.endswith("_eager_fallback")]

@@ -173,7 +173,6 @@ def test_averages_that_take_the_place_of_weights_make_the_cache_old():
 
 @pytest.mark.traced
 def test_a_prediction_goes_on_while_a_thread_trains():
-    """By the class vectors of when it began."""
     model, (x, y) = model_of(), learnable(16)
     model.encoder.trainable = False
     model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())

@@ -205,7 +205,6 @@ def test_padding_touches_no_class():
 @pytest.mark.traced
 @pytest.mark.parametrize("way", ["as it runs"], indirect=True)  # by blocks the gradients are the same
 def test_filtered_training_goes_where_exact_training_goes():
-    """The same validation loss, with fewer rows touched, from where the exact training had come."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(400, 16))
     y = random.integers(0, 400, 2000)
@@ -236,7 +235,6 @@ def test_filtered_training_goes_where_exact_training_goes():
     ids=lambda part: getattr(part, "name", part),
 )
 def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
-    """Beside table and gradient, no tensor is larger than one block of logits."""
     num_queries, num_classes, dim = 512, 40_000, 2
     layer = make_head(name, num_classes, dim)
     query = tf.constant(queries(num_queries, dim))

@@ -46,7 +46,6 @@ def test_every_way_to_a_logit_agrees(name, num_queries, num_classes, dim):
 @EVERY_CONFIGURATION
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradient_of_chosen_scores(name, shared):
-    """Equal to the gradient through all logits, and sparse in the rows of the table."""
     layer, query = make_head(name, 9, 4), tf.constant(queries(3, 4))
     ids = tf.constant([2, 8, 2, 0] if shared else [[2, 8, 2], [0, -1, 5], [7, 7, 7]])
     upstream = tf.constant(queries(3, ids.shape[-1]))

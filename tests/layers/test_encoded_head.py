@@ -13,8 +13,6 @@ from tfxc.losses import SoftmaxCrossentropy
 
 
 class Counting(keras.layers.Layer):
-    """Notes how many rows come by."""
-
     def build(self, input_shape=None):
         self.rows = tf.Variable(0, trainable=False)
         self.built = True
@@ -204,7 +202,6 @@ def test_errors_say_the_remedy():
 
 @pytest.mark.both_keras
 def test_towers_that_share_a_layer(tmp_path):
-    """One table for the words of both: its weights are there once, and both towers move it."""
     words = keras.layers.Embedding(12, DIM, name="words")
     asked, named = (keras.Input((2,), dtype="int32", name=name) for name in ("asked", "named"))
     mean = lambda part: keras.layers.GlobalAveragePooling1D()(words(part))  # noqa: E731
@@ -240,8 +237,6 @@ def test_towers_that_share_a_layer(tmp_path):
 
 
 class OwnEncoder(keras.Model):
-    """A model that Keras cannot take apart."""
-
     def __init__(self, dense):
         super().__init__()
         self.dense = dense

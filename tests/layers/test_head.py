@@ -26,7 +26,6 @@ from tfxc.search import InvertedIndex
 
 
 def tied_head(num_classes):
-    """Class vectors of few different values, so that equal logits abound."""
     layer = make_head("plain", num_classes, 2)
     layer.table_variable.assign(np.random.default_rng(0).integers(2, size=(num_classes, 2)))
     return layer
@@ -363,8 +362,6 @@ def test_empty_slots_touch_no_bias_that_is_not_scored():
 
 
 class PlainHead(Head):
-    """A dense head with biases that gives no more than a head has to."""
-
     def build(self, input_shape):
         self.dim = input_shape[-1]
         self.effective_dim = self.dim + 1
@@ -382,7 +379,6 @@ class PlainHead(Head):
 
 @pytest.fixture
 def twins(tiny_blocks):  # noqa: F811
-    """A plain head and a dense one with the same weights, and queries."""
     dense, plain = make_head("bias", 29, 5), PlainHead(29)
     plain.max_block_size = 8
     plain.build((None, 5))
@@ -454,8 +450,6 @@ def test_the_defaults_score_and_rank_as_a_dense_head(twins):
 
 
 class WithoutVectors(Head):
-    """Four logits that classes share in turn, and no class vectors."""
-
     indexable = False
 
     def build(self, input_shape):

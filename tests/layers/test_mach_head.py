@@ -171,7 +171,6 @@ def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():
 
 @pytest.mark.parametrize("num_queries", [0, 3])
 def test_no_labels_at_all(num_queries):
-    """Of width 0, as ragged labels of no example have it."""
     labels = tf.zeros([num_queries, 0], tf.int32)
     found = make_head().losses(queries(num_queries, 5), labels, losses.SoftmaxCrossentropy())
     assert found.numpy().tolist() == [0.0] * num_queries

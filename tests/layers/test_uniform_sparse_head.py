@@ -80,8 +80,6 @@ def test_the_gradient_of_chosen_scores_is_sparse():
 
 
 class Unknown(losses.SquaredHinge):
-    """Its sum is one that no compiled op knows."""
-
     over_classes = losses.SQUARED_HINGE._replace(kernel=None)
 
 
@@ -202,7 +200,6 @@ def test_group_size_is_checked(bad):
 
 @pytest.mark.parametrize("fan_in", [1, 3, 5])
 def test_few_connections_move_too(fan_in):
-    """A share of less than one connection moves one."""
     logs = make_head(20, fan_in, 40).rewire(0.1)
     assert logs["moved"] == 20
 

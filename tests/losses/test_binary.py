@@ -55,7 +55,6 @@ def test_sampled_by_hand():
 
 
 def midx(query, logits):
-    """A refreshed MIDX over class vectors whose products with the query are the logits."""
     vectors = logits[:, np.newaxis] * query / np.sum(query**2)
     head = DenseHead(len(logits))
     head.build((None, len(query)))
@@ -93,7 +92,6 @@ def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
 
 
 def test_candidates_of_the_batch_shared_by_all():
-    """Batches drawn by the counts: the mean over batches of the sampled loss is the full loss."""
     counts = np.array([1.0, 2.0, 3.0])
     sampler, logits = InBatch(counts=counts, smoothing=0), tf.constant([[0.3, -0.2, 0.5]])
     sampler.build((3, 1))

@@ -12,16 +12,12 @@ LABELS = tf.constant([[3], [1], [7]])
 
 
 class Light(SquaredHinge):
-    """Negatives weigh a tenth."""
-
     over_classes = sum_of(
         lambda logits: 0.1 * squared_hinge(logits), lambda logits: 0.2 * tf.nn.relu(1.0 + logits)
     )
 
 
 class Cubic(BinaryCrossentropy):
-    """A negative loses the cube."""
-
     over_classes = sum_of(
         lambda logits: tf.nn.softplus(logits) ** 3,
         lambda logits: 3 * tf.nn.softplus(logits) ** 2 * tf.sigmoid(logits),

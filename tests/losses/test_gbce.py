@@ -15,7 +15,6 @@ def beta(alpha, t):
 
 @pytest.mark.parametrize("t", [0.0, 0.4, 0.75, 1.0])
 def test_uniform_by_hand(t):
-    """Three draws among 7 classes: α = 3 / 7, whatever the label."""
     logits, labels = logits_for(2, 7), tf.constant([[4], [1]])
     negatives = Scored(tf.constant([[0.5, 9.0, -1.0], [0.3, 0.2, 0.1]]), tf.math.log(3 / 7))
     hits = tf.constant([[-1, 0, -1], [-1, -1, -1]])

@@ -326,8 +326,6 @@ def test_decoupled_candidates_stay_exact_where_a_positive_dominates():
 
 @pytest.mark.parametrize("estimator", ["ranking", "partition"])
 def test_nothing_but_empty_slots(estimator):
-    """Without a candidate the loss is that of the positives alone; without a label it is 0."""
-
     def losses(logits):
         negatives = Scored(tf.where([[True] * 3] * 2, MASKED_LOGIT, logits), tf.zeros([3]))
         positives = Scored(logits[:, :1], tf.zeros([2, 1]))
@@ -395,10 +393,6 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
 
 @pytest.mark.traced
 def test_training_converges_to_the_frequencies_of_the_data():
-    """A table of logits fitted by sampled gradients gives back the distribution that the labels come from.
-
-    Ranking with few samples, step by step. Every estimator and sampler: test_consistency.py.
-    """
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
     sampler = Uniform(3, seed=0)
     sampler.build((30, 1))

@@ -31,7 +31,6 @@ def sigmoid(x):
 @pytest.mark.parametrize("k", [1, 3, 8, 100])
 @pytest.mark.parametrize("temperature", [0.5, 4.0])
 def test_by_hand(k, temperature):
-    """Six draws of all kinds, up to three labels, one of which is drawn, and an example without any."""
     random = np.random.default_rng(k)
     own = random.normal(size=(4, 3)).astype(np.float32)
     drawn = (2 * random.normal(size=(4, 6))).astype(np.float32)
@@ -150,7 +149,6 @@ def test_no_draws_at_all():
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_of_no_label_and_no_draw_the_loss_is_0(traced):
-    """Labels of a batch without any, and candidates that are the labels of the batch."""
     run = tf.function(tfxc.head_loss) if traced else tfxc.head_loss
     head, query, labels = head_of(clustered(6, 4)), tf.ones([3, 4]), tf.zeros([3, 0], tf.int32)
     assert float(run(head, SoftmaxAtK(), query, labels, InBatch())) == 0

@@ -16,7 +16,6 @@ FAMILY = pytest.mark.parametrize("metric_class", NAMES)
 
 
 def reference(name, labels, ids, k):
-    """One example, in plain float64 loops; None without positives."""
     positives = {i for i in np.ravel(labels) if i >= 0}
     if not positives:
         return None

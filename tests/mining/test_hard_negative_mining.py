@@ -45,8 +45,6 @@ def patient(monkeypatch):
 
 
 class EachEpoch(keras.callbacks.Callback):
-    """Calls a function with the epoch at its end."""
-
     def __init__(self, function):
         super().__init__()
         self.function = function
@@ -62,7 +60,6 @@ def model_of(sampler=None, **options):
 
 @functools.cache
 def traced_model():
-    """For trainings of many epochs, whose weights are of no concern."""
     sampler = HardNegatives(2, 4, num_retrieved=4, seed=1)
     return make_model(sampler, tfxc.losses.BinaryCrossentropy())
 
@@ -152,7 +149,6 @@ def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
 
 
 def kill(thread):
-    """Ends a thread of Python code wherever it is."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
     thread.join()
 

@@ -111,8 +111,6 @@ def test_moving_averages_do_not_see_what_is_not_finite():
 
 @keras.saving.register_keras_serializable(package="tests")
 class SignedRoot(keras.layers.Layer):
-    """Finite everywhere, but its slope at 0 is not."""
-
     def call(self, inputs):
         return tf.sign(inputs) * tf.abs(inputs) ** 0.5
 

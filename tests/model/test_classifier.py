@@ -514,8 +514,6 @@ def test_sparse_inputs_of_a_subclassed_encoder(form):
 
 
 class Sum(keras.layers.Layer):
-    """Of two inputs, the second of which may be None."""
-
     def call(self, first, second=None):
         return first if second is None else first + second
 

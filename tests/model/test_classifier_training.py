@@ -28,7 +28,6 @@ from tfxc.samplers import MIDX, Uniform
 @pytest.mark.traced
 @pytest.mark.parametrize("name", ["none", "shared", "learned midx", "mixture"])
 def test_training_nears_the_full_optimum(name):
-    """A model learns by each form of draws; what every sampler tends to is in tests/test_consistency.py."""
     x, y = learnable(256)
     model = make_model(SAMPLERS[name]())
 
@@ -79,8 +78,6 @@ def test_the_loss_that_trains_equals_the_weighted_one_by_hand():
 
 
 class LazyEncoder(keras.Model):
-    """An encoder that knows nothing of its shapes before its first batch."""
-
     def __init__(self):
         super().__init__()
         self.dense = keras.layers.Dense(DIM)
@@ -258,8 +255,6 @@ def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():
 
 
 class Penalty(keras.layers.Layer):
-    """Adds a loss: that of each example, or their sum."""
-
     def __init__(self, of_each):
         super().__init__()
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
@@ -283,8 +278,6 @@ def test_an_extra_loss_of_each_example_counts_by_its_sum():
 
 
 class Measured(keras.layers.Layer):
-    """Shows the mean size of its inputs."""
-
     def __init__(self):
         super().__init__()
         self.size = keras.metrics.Mean(name="size")

@@ -20,7 +20,6 @@ def model_of(optimizer, sampler):
 
 
 def exact_logits(model):
-    """Those of the weights in place."""
     return model.encoder(X).numpy() @ model.head.item_encoder(model.head.features).numpy().T
 
 
@@ -29,8 +28,6 @@ def exact_loss(model):
 
 
 class Losses(keras.callbacks.Callback):
-    """Notes the exact loss at the end of each evaluation, and what Keras says."""
-
     def __init__(self):
         super().__init__()
         self.exact, self.logged = [], []
@@ -41,8 +38,6 @@ class Losses(keras.callbacks.Callback):
 
 
 class Doubled(keras.callbacks.Callback):
-    """Has evaluations and predictions run with an item encoder of twice the weights."""
-
     def on_test_begin(self, logs=None):
         self._scale(2.0)
 

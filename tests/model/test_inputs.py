@@ -35,8 +35,6 @@ def test_reserved_inputs_are_taken_out():
 
 
 class Subclassed(keras.Model):
-    """An encoder whose inputs are not known, of an array or of a dict with one."""
-
     def __init__(self, key=None):
         super().__init__()
         self.key = key
@@ -244,8 +242,6 @@ ROWS = np.arange(6.0, dtype=np.float32).reshape(3, 2)
 
 
 class Batches(keras.utils.Sequence):
-    """Two batches of inputs and labels."""
-
     def __len__(self):
         return 2
 
@@ -316,8 +312,6 @@ def test_a_data_set_without_a_batch_is_told_and_counts_no_epoch():
 
 
 class Gives(keras.Model):
-    """An encoder of any output."""
-
     def __init__(self, give):
         super().__init__()
         self.give = give

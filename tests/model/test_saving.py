@@ -12,8 +12,6 @@ from tfxc.samplers import MIDX, Mixture, Uniform, Unigram
 
 @register
 class Histories(keras.Model):
-    """A subclassed encoder, whose width only its output tells."""
-
     def __init__(self, **options):
         super().__init__(**options)
         self.items = keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items")
@@ -133,8 +131,6 @@ def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to
 
 @register
 class Unnamed(keras.Model):
-    """Two embeddings, to which Keras gives other names in each process."""
-
     def __init__(self, **options):
         super().__init__(**options)
         self.before = keras.layers.Embedding(NUM_CLASSES + 1, DIM)

@@ -54,8 +54,6 @@ def test_equals_the_training_loss_of_the_classifier(name, loss):
 
 
 class OneByOne(SoftmaxCrossentropy):
-    """A softmax that has its candidates scored one by one."""
-
     over_candidates = None
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
@@ -206,8 +204,6 @@ def test_parts_of_another_kind_are_named(given, message):
 
 
 class TwoTasks(keras.Model):
-    """One encoder, one of L classes and a number: the classes over a sampler's candidates in training."""
-
     def __init__(self, sampler):
         super().__init__()
         self.encoder = dense_encoder()

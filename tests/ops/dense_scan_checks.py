@@ -60,7 +60,6 @@ class Problem:
         return dense_scan_gradient(*self.given, reduced, self.upstream, reduction=reduction, **self.options)
 
     def expected(self, **options):
-        """In float64: the results, and the gradients of the reduction."""
         first, normalize = self.options["row_offset"], self.options["normalize"]
         query, rows, bias = (tf.constant(part, tf.float64) for part in (self.query, self.rows, self.bias))
         with tf.GradientTape() as tape:
@@ -72,24 +71,20 @@ class Problem:
         return results, tape.gradient(total, [query, rows, bias], unconnected_gradients=zero)
 
     def logits(self):
-        """In float64."""
         ids = np.arange(self.options["num_classes"])
         return self.scores_of(np.broadcast_to(ids, (len(self.query), len(ids))))
 
     def more(self, count):
-        """Ids and gradients of further classes."""
         ids = tf.range(count) % self.options["num_classes"]
         of_bias = tf.range(float(count)) if len(self.bias) else tf.zeros([0])
         return ids, tf.fill([count, self.query.shape[1]], 7.0), of_bias
 
     def filtered(self, threshold, num_more=0):
-        """The filtered gradients, by the op."""
         reduced, maxima = dense_scan_with_maxima(*self.given, **self.options)
         given = *self.given, reduced, self.upstream, maxima, self.more(num_more)
         return dense_scan_filtered_gradient(*given, threshold=threshold, **self.options)
 
     def expected_filtered(self, threshold):
-        """In float64: the same."""
         logits, first = self.logits(), self.options["row_offset"]
         probs = np.exp(logits - np.logaddexp.reduce(logits, 1, keepdims=True))
         tiles = np.arange(0, logits.shape[1], TILE_CLASSES)

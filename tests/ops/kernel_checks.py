@@ -12,8 +12,6 @@ EVERY_SIZE = pytest.mark.parametrize("size", SIZES)
 
 
 def without_kernel(function):
-    """The function as it answers where the compiled ops are missing."""
-
     @functools.wraps(function)
     def stock(*args, **options):
         with library.stock_ops():

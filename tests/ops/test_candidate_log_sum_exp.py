@@ -10,7 +10,6 @@ BOTH = pytest.mark.parametrize("fold", both_ways(candidate_log_sum_exp))
 
 
 def problem(rows, width, queries, labels, candidates, row_offset=0):
-    """Table, query, label ids, class ids and offsets; some slots are empty, by id or by offset."""
     random = np.random.default_rng(rows * width + candidates)
     table = random.normal(size=(rows, width)).astype(np.float32)
     query = random.normal(size=(queries, width)).astype(np.float32)
@@ -24,7 +23,6 @@ def problem(rows, width, queries, labels, candidates, row_offset=0):
 
 
 def expected(table, query, label_ids, class_ids, offsets, upstream, normalize, row_offset):
-    """Scores, sums and the gradients of query, offsets and table, one slot at a time, in float64."""
     table, query, offsets = (array.astype(np.float64) for array in (table, query, offsets))
     scores, log_sum = np.zeros(label_ids.shape), np.full((len(query), 1), -1e30)
     of_query, of_offsets, of_table = np.zeros_like(query), np.zeros_like(offsets), np.zeros_like(table)

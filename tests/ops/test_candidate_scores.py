@@ -20,7 +20,6 @@ def _problem(rows, width, queries, samples, row_offset=0):
 
 
 def _expected(table, query, ids, upstream, normalize, row_offset):
-    """Scores, query gradient and dense table gradient, one slot at a time, in float64."""
     table, query = table.astype(np.float64), query.astype(np.float64)
     scores, query_gradient, table_gradient = np.zeros(ids.shape), np.zeros_like(query), np.zeros_like(table)
     for (n, s), i in np.ndenumerate(ids):

@@ -12,7 +12,6 @@ from tfxc.ops.custom_gradient import custom_gradient, kept_by_graph
 
 
 def made():
-    """The custom gradients that TensorFlow knows by now."""
     gc.collect()
     return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient-")}
 
@@ -143,8 +142,6 @@ def test_what_another_thread_traces_meanwhile_keeps_its_gradient():
 
 
 class Own(tfxc.layers.Head):
-    """A head without a reduction of its own."""
-
     def build(self, shape):
         self.query_dim = self.effective_dim = shape[-1]
         self.table = self.add_weight(shape=(self.num_classes, shape[-1]), name="table")
@@ -184,8 +181,6 @@ def test_nothing_stays_of_a_model_that_was_trained(head, num_negatives):
 
 
 class Gate(keras.layers.Layer):
-    """Keeps the function that it calls."""
-
     def build(self, shape):
         self.gate = tf.function(tf.nn.silu)
         self.built = True

@@ -46,7 +46,6 @@ RULES = {
 
 
 def make(rule, shape, ids, dtype="float32", id_dtype="int32"):
-    """Random table, non-negative slots and gradient as float64 arrays, and the same as TensorFlow objects."""
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=shape)] + [rng.uniform(0.1, 1, size=s) for s in RULES[rule][2](shape)]
     arrays = [array.astype(dtype).astype("float64") for array in arrays]
@@ -56,7 +55,6 @@ def make(rule, shape, ids, dtype="float32", id_dtype="int32"):
 
 
 def expect(rule, arrays, values, ids):
-    """The slow reference: one touched row at a time."""
     for row in np.unique(ids):
         total = values[np.equal(ids, row)].sum(axis=0)
         RULES[rule][1](*(array[row : row + 1] for array in arrays), total)

@@ -15,7 +15,6 @@ def zeros(*shape, dtype=tf.float32):
 
 
 def sparse_head(num_rows, fan_in, num_groups=None):
-    """Variables of weights and indices."""
     num_groups = num_rows if num_groups is None else num_groups
     return tf.Variable(zeros(num_rows, fan_in)), tf.Variable(zeros(num_groups, fan_in, dtype=tf.int32))
 

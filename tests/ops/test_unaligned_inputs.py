@@ -23,7 +23,6 @@ pytestmark = pytest.mark.kernels
 
 
 def unaligned(array):
-    """The same numbers, at an address that is a multiple of their size only."""
     array = np.ascontiguousarray(array)
     room = np.zeros(array.size + 1 + 64 // array.itemsize, array.dtype)
     start = (-room.ctypes.data % 64) // array.itemsize + 1
@@ -49,7 +48,6 @@ def check(call, *arrays):
 
 
 def gradients(function, sources):
-    """Some tensors, and the gradients of their sum."""
     with tf.GradientTape() as tape:
         tape.watch(sources)
         found = function()

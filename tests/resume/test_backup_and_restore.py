@@ -22,20 +22,17 @@ from tfxc.resume.folder import BackupFolder
 
 @pytest.fixture(scope="module")
 def script():
-    """Ten batches an epoch, three epochs where nothing else is said."""
     again = Again(made())
     return lambda *args, **options: again.run(*args, **{"batch_size": 10, **options})
 
 
 @pytest.fixture(scope="module")
 def whole(script, tmp_path_factory):
-    """What it comes to uninterrupted."""
     return script(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
 def two_epochs(script, tmp_path_factory):
-    """What it comes to in two epochs, and the backups of these."""
     folder = tmp_path_factory.mktemp("two")
     return script(folder, epochs=2), folder
 
@@ -51,8 +48,6 @@ def schedules():
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_interrupted_anywhere_it_ends_as_it_would_have(tmp_path):
-    """A new model each time, as in a new process."""
-
     def script(folder, *args):
         options = {"batch_size": 10, "validation_data": (X[:20], Y[:20])}
         return run(
@@ -197,8 +192,6 @@ def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
 
 
 class Active(keras.layers.Layer):
-    """Updates a metric of its own."""
-
     def __init__(self):
         super().__init__()
         self.share = keras.metrics.Mean(name="active")
@@ -259,8 +252,6 @@ def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
 
 
 class Terminate(keras.callbacks.Callback):
-    """SIGTERM during a batch."""
-
     def __init__(self, batch):
         super().__init__()
         self.batch = batch

@@ -8,8 +8,6 @@ from tfxc.resume.callback_states import CallbackStates
 
 
 class Counting(keras.callbacks.Callback):
-    """Has an option of the script, an array that training leaves alone, and what training counts."""
-
     def __init__(self, patience):
         super().__init__()
         self.patience, self.table = patience, np.arange(3)
@@ -17,8 +15,6 @@ class Counting(keras.callbacks.Callback):
 
 
 class Keeping(keras.callbacks.Callback):
-    """Tells its own state."""
-
     value = 0
 
     def state_to_keep(self):

@@ -106,7 +106,6 @@ def test_where_what_changes_are_told_from_is_gone_a_whole_one_is_written(tmp_pat
 
 
 def test_changes_are_not_put_onto_the_base_of_another_training(tmp_path):
-    """As where two folders are copied into one."""
     own, other = tmp_path / "own", tmp_path / "other"
     write_changes(BackupFolder(own), 1, 3)
     folder = BackupFolder(other)

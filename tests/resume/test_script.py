@@ -11,7 +11,6 @@ from tfxc.resume.script import Script
 
 @pytest.fixture(scope="module")
 def begun():
-    """A script, and the arrays and notes of a backup of its training."""
     model = make_model(tfxc.samplers.Uniform(4, seed=1))
     variables = variables_of_training(model)
     script = Script(model, variables, "folder")

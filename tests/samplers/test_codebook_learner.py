@@ -147,7 +147,6 @@ def test_the_objective_and_two_steps_of_adam_by_hand():
 
 
 def test_codebooks_of_zeros_stay():
-    """Before the first refresh there is nothing to learn about."""
     first, second = tf.Variable(tf.zeros([2, 3])), tf.Variable(tf.zeros([2, 3]))
     learner = built(first, second)
     estimate = Estimate(tf.zeros([4, 2], tf.int32), tf.fill([4, 2], 0.5), tf.zeros([4, 2]))

@@ -128,7 +128,6 @@ def test_both_figures_refuse_a_sampler_without_expected_counts():
 
 
 def test_both_figures_refuse_a_query_without_candidates():
-    """The only label of the batch is its own."""
     sampler, query = built(InBatch(counts=np.ones(4))), tf.ones([2, 1])
     for measure in (proposal_quality, cumulative_probability):
         with pytest.raises(tf.errors.InvalidArgumentError, match="InBatch has no candidates.* in row 0"):

@@ -13,7 +13,6 @@ RETRIEVED = [[7, 3, 9, 1], [4, 2, -1, -1], [-1, -1, -1, -1]]
 
 
 def with_table(sampler, folder, rows=RETRIEVED):
-    """The sampler, built and reading these rows."""
     if not sampler.built:
         sampler.build((NUM_CLASSES, DIM))
     rows = np.array(rows, np.int32)
@@ -139,7 +138,6 @@ def test_the_share_of_hard_ones(tmp_path):
 
 
 def statistics(model, x, label_row, copies, example_id):
-    """Loss and its gradient to the features, of copies of one example: mean and standard error."""
     features = tf.repeat(tf.constant(x), copies, axis=0)
     labels = tf.repeat(tf.constant([label_row]), copies, axis=0)
     with tf.GradientTape() as tape:

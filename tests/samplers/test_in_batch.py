@@ -36,7 +36,6 @@ def test_draws_are_uniform_over_the_batch_and_empty_for_their_own_row():
 
 @pytest.mark.parametrize("num_negatives", [None, 7])
 def test_slots_of_the_same_class_from_other_rows_are_draws(num_negatives):
-    """A batch of one class: each row has all slots but its own."""
     ids, counted = sample(built(num_negatives, seed=1), tf.zeros([3, 2]), tf.constant([[2]] * 3))
     assert set(ids.numpy()) == {2}
     empty = np.isposinf(counted)
@@ -75,7 +74,6 @@ def test_reproducible():
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_counting_while_training(traced):
-    """Occurrences count, not steps, and the counts of a step's own labels are in."""
     sampler = built(None, counts=None, smoothing=1.0)
     ask = tf.function(sampler.sample) if traced else sampler.sample
     for labels in ([[0, 1], [0, 0], [-1, 3]], [[1, -1], [0, -1], [-1, -1]]):

@@ -33,7 +33,6 @@ def refreshed(kind, vectors, num_negatives=10, head=None, **options):
 
 
 def sphere_probs(sampler, query, vectors):
-    """Q by hand: proportional to α·o² + 1."""
     weights = sampler.alpha * (query.astype(np.float64) @ vectors.T) ** 2 + 1
     return weights / weights.sum(1, keepdims=True)
 

@@ -31,7 +31,6 @@ def test_a_step_without_class_vectors_is_refused():
 
 
 def scored(sampler, head, query, labels):
-    """What ``learn`` takes."""
     step = Step(head.effective_query(query), labels, class_vectors=head.class_vectors_of)
     draw = sampler.sample(step)
     positives = Scored(head.score(query, labels), draw.label_log_expected_count)
@@ -40,8 +39,6 @@ def scored(sampler, head, query, labels):
 
 
 def learn_from(sampler, head, num_steps, scale=1.0):
-    """Queries of random directions, labels from the softmax."""
-
     @tf.function
     def step(query, seed):
         labels = tf.random.stateless_categorical(head(query), 1, tf.stack([7, seed]), tf.int32)
@@ -58,7 +55,6 @@ def learn_from(sampler, head, num_steps, scale=1.0):
     ids=["rq", "pq", "shared"],
 )
 def test_learnt_codebooks_are_closer_to_the_softmax(options):
-    """Where k-means does not know that some classes, by their biases, matter more than others."""
     head = head_of(clustered(200, 8, num_clusters=30, scale=0.7), use_bias=True)
     tf_variable(head.bias).assign(-np.log(np.arange(1, 201)))
     sampler = LearnedMIDX(10, num_codewords=4, seed=5, **options)
@@ -81,7 +77,6 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
 
 @pytest.mark.traced
 def test_learning_does_not_depend_on_the_scale_of_the_vectors():
-    """The same logits from vectors 100 times smaller and queries as much larger: the same Q."""
     results = []
     for scale in (1.0, 0.01):
         head, sampler = head_of(scale * clustered(50, 4)), LearnedMIDX(5, num_codewords=3, seed=5)
@@ -113,7 +108,6 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
 @pytest.mark.traced
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 def test_classes_without_any_vector_are_drawn_alike_and_learnt_later(quantizer):
-    """As of a table that begins with zeros."""
     vectors, sampler = (
         np.zeros((50, 4), np.float32),
         LearnedMIDX(5, num_codewords=8, quantizer=quantizer, seed=5),
@@ -152,8 +146,6 @@ def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
 
 
 def test_learning_leaves_the_models_own_training_alone():
-    """One step from one state, norms of all gradients clipped together: the same weights with and without."""
-
     def trained(learns):
         keras.utils.set_random_seed(3)
         sampler = (LearnedMIDX if learns else MIDX)(8, num_codewords=3, seed=1)

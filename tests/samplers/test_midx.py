@@ -100,7 +100,6 @@ def test_closer_to_the_softmax_than_uniform_and_better_with_residuals():
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):
-    """A tenth of the classes gets nearly all probability, whatever the query."""
     vectors = clustered(500, 8)
     vectors[:, 0] = np.where(np.arange(500) % 10, 0.0, 5.0)
     query = queries(64, 8) + np.eye(8, dtype=np.float32)[0]

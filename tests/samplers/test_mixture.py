@@ -93,7 +93,6 @@ def test_a_rows_own_slots_stay_empty_beside_other_draws(shared):
 
 
 def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():
-    """Over batches drawn by the counts: what a row's slots hold, its own passed over."""
     counts = np.r_[8.0, 4.0, 2.0, np.ones(NUM_CLASSES - 3)]
     mixture = built([Uniform(3, seed=3), InBatch(200, counts=counts, smoothing=0, seed=1)])
     random, seen = np.random.default_rng(0), np.zeros(NUM_CLASSES)

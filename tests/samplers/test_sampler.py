@@ -26,8 +26,6 @@ LABELS = tf.constant([[3, -1], [5, 1], [-1, -1]])
 
 
 class Recorder(Sampler):
-    """Draws the classes 0, 1, ... and says that class i is expected i + 1 times; notes what it is asked."""
-
     def build_index(self):
         self.asked = []
 
@@ -45,8 +43,6 @@ class Recorder(Sampler):
 
 
 class Nameless(Sampler):
-    """Draws, but knows no counts."""
-
     def draw(self, given, seed):
         ids = tf.zeros([tf.shape(given)[0], self.num_negatives], tf.int32)
         return ids, tf.zeros(tf.shape(ids))

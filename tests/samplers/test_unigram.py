@@ -12,7 +12,6 @@ def zipf_counts(num_classes, seed=0):
 
 
 def table_probs(threshold, alias):
-    """The distribution that an alias table stands for, summed up slot by slot."""
     probs = threshold.copy()
     np.add.at(probs, alias, 1 - threshold)
     return probs / len(probs)
@@ -119,7 +118,6 @@ def test_counts_stay_out_of_the_config():
 
 
 def test_counting_while_training():
-    """Uniform before the first refresh, and what was counted after it."""
     sampler = Unigram(50_000, counts=None, smoothing=0.5, shared=True, seed=3)
     sampler.build((4, 2))
     np.testing.assert_allclose(all_probs(sampler, queries(1, 2)), 1 / 4, rtol=1e-6)

@@ -13,7 +13,6 @@ def index_of(head, num_cells, num_probes=None, num_scanned=None):
 
 
 def ranked(logits, k, exclude=(), allow=None):
-    """Ids of the k best, -1 where there are fewer, of one query."""
     allowed = range(len(logits)) if allow is None else {i for i in allow if i >= 0}
     left = sorted(set(allowed) - set(exclude), key=lambda i: (-logits[i], i))
     return (left + [-1] * k)[:k]

@@ -24,7 +24,6 @@ def test_directions_stay_together_whatever_their_lengths():
 
 
 def skewed():
-    """Class vectors of which few are long, as training on skewed frequencies leaves them, and queries."""
     random = np.random.default_rng(0)
     vectors = random.standard_normal((6000, 8)) + 1.5 * np.eye(8)[0]
     lengths = 6 / np.sqrt(10 + np.arange(6000))

@@ -7,7 +7,6 @@ from tfxc.search.exact import BlockTopK, grouped_top_k
 
 
 def tied_logits(num_queries, width, num_values, seed=0):
-    """Logits of few different values: ties everywhere."""
     return np.random.default_rng(seed).integers(num_values, size=(num_queries, width)).astype(np.float32)
 
 

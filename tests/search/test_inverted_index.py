@@ -20,13 +20,11 @@ def index_of(head, num_cells=None, num_probes=None, dtype="float32", num_scanned
 
 @pytest.fixture(scope="module")
 def small():
-    """A head of 60 classes and an index of it that tests only ask."""
     head = head_of(clustered(60, 6), use_bias=True)
     return head, index_of(head, 6, 2)
 
 
 def skewed(num_classes):
-    """Class vectors of which few are long, as training on skewed frequencies leaves them."""
     lengths = 6 / np.sqrt(10 + np.arange(num_classes, dtype=np.float32))
     random = np.random.default_rng(0)
     return lengths[:, np.newaxis] * random.standard_normal((num_classes, 8)).astype(np.float32)

@@ -6,7 +6,6 @@ from tfxc.search.scanned import Answers, most_promising
 
 
 def answering(vectors, query, k):
-    """How often each class is among the k best, and the score of the last of them."""
     scores = query @ vectors.T
     best = np.argsort(-scores, axis=1)[:, :k]
     return np.bincount(best.ravel(), minlength=len(vectors)), np.sort(scores, axis=1)[:, -k]

@@ -11,7 +11,6 @@ QUERY = np.array([[1.0, 0.1]], np.float32)
 
 
 def costs(wanted, promising, recall=1.0, cells=CELLS):
-    """What a query costs with none of the promising classes scanned, with one, and so on."""
     every = range(len(promising) + 1)
     head = head_of(VECTORS)
     promising = np.array(promising, int)

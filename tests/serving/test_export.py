@@ -41,7 +41,6 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def served_elsewhere(tmp_path_factory):
-    """What a process that cannot import this package gets from a SavedModel."""
     left_out = "PYTHONPATH", "TF_ENABLE_ONEDNN_OPTS"
     environment = {key: value for key, value in os.environ.items() if key not in left_out}
     folder = tmp_path_factory.mktemp("elsewhere")
@@ -61,7 +60,6 @@ def served_elsewhere(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A model of 25 classes and its export, to look at or to copy."""
     keras.utils.set_random_seed(0)
     model, path = make_model(MIDX(4, num_codewords=4), run_eagerly=True), tmp_path_factory.mktemp("exported")
     model.fit(features(2), np.full(2, 3), verbose=0)
@@ -634,7 +632,6 @@ def test_a_request_over_grpc(exported, indexed, with_index):
 
 
 def model_of_items(item_encoder):
-    """A model whose head encodes items."""
     return make_model(
         head=EncodedHead(item_encoder, NUM_CLASSES), encoder=dense_encoder(item_encoder.output_shape[-1])
     )
@@ -662,8 +659,6 @@ def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
 
 
 class Codes(keras.layers.Layer):
-    """What TensorFlow, but no Keras, counts among the parts of a layer."""
-
     def __init__(self):
         super().__init__()
         keys, values = tf.constant(["red", "hat"]), tf.constant([1.0, 2.0])

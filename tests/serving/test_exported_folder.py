@@ -21,7 +21,6 @@ def content(path):
 
 @pytest.fixture(params=[True, False], ids=["exchange", "renames"])
 def exchanges(request, monkeypatch):
-    """Whether the system can exchange the names of two folders in one step."""
     if not request.param:
         monkeypatch.setattr(atomic_write, "_exchange", lambda one, other: False)
     return request.param

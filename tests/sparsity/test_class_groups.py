@@ -13,7 +13,6 @@ def test_each_class_has_one_place(num_classes, group_size):
 
 
 def test_classes_that_share_labels_share_a_group():
-    """Topics of 4 classes each, in any order: an example has labels of one topic."""
     random = np.random.default_rng(1)
     topics = random.permutation(80).reshape(20, 4)
     labels = np.array([random.choice(topic, 2, replace=False) for topic in topics for _ in range(30)])

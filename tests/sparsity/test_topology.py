@@ -59,7 +59,6 @@ def test_the_number_to_drop_is_checked(bad):
 
 
 def test_growing_by_hand():
-    """Class 0 reads 0, 1, 2 of 4 inputs and class 1 reads 3, 1, 0: one input is left to each."""
     indices = np.int32([[0, 1, 2], [3, 1, 0]])
     grown = grow(indices, np.array([[1], [0]]), 4, np.random.default_rng(0))
     assert grown.tolist() == [[0, 3, 2], [2, 1, 0]] and indices[0].tolist() == [0, 1, 2]
