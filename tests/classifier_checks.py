@@ -33,6 +33,18 @@ def item_encoder(num_items=NUM_CLASSES, masked=True):
     return keras.Model(history, keras.layers.Dense(DIM)(query))
 
 
+class Subclassed(keras.Model):
+    """An encoder whose inputs are not known, of an array or of a dict with one."""
+
+    def __init__(self, key=None):
+        super().__init__()
+        self.key = key
+        self.dense = keras.layers.Dense(DIM)
+
+    def call(self, inputs):
+        return self.dense(inputs if self.key is None else inputs[self.key])
+
+
 def make_model(
     sampler=None, loss=None, head=None, encoder=None, k=5, optimizer=None, metrics=None, **options
 ):

@@ -118,6 +118,21 @@ def check_distribution(sampler, dim, num_draws=200_000, seed=0):
         assert p_value(part.ravel(), prob) > 1e-3
 
 
+def check_refresh_while_traced(sampler, query, vectors):
+    draw = tf.function(lambda: sample(sampler, query, labels_for(query))[0])
+    before = np.bincount(draw().numpy().ravel(), minlength=60)
+    sampler.refresh(head_of(vectors))
+    after = np.bincount(draw().numpy().ravel(), minlength=60)
+    assert before.max() < 300 < after.max()
+
+
+def check_without_queries(sampler):
+    labels = tf.zeros([0, 1], tf.int32)
+    ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
+    assert ids.shape == counted.shape == ((3,) if sampler.shared else (0, 3))
+    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+
+
 def check_reproducible(make, shape, dim):
     """Same seed, same draws; the next step's and another seed's draws differ."""
     query = queries(40, dim)

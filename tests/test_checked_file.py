@@ -1,11 +1,11 @@
 """Files that are read as they were written, or refused by name."""
 
 import os
-import resource
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from full_disk import full_disk
 
 from tfxc.checked_file import DamagedFile, map_arrays, read_arrays, write_arrays
 
@@ -104,11 +104,7 @@ def test_300_cuts_and_flips_are_refused_by_name_or_read_whole(tmp_path):
 
 def test_a_write_that_fails_leaves_the_earlier_file(tmp_path):
     path = written(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"File too large \(an earlier file is as it was\): '.*/values'"):
-            write_arrays(path, {"big": np.zeros(100_000)}, {})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    message = r"File too large \(an earlier file is as it was\): '.*/values'"
+    with full_disk(100_000), pytest.raises(OSError, match=message):
+        write_arrays(path, {"big": np.zeros(100_000)}, {})
     assert read_arrays(path)[1] == NOTES and os.listdir(tmp_path) == ["values"]

@@ -261,11 +261,9 @@ def draws(model):
 
 
 def assert_alike(one, other):
-    for left, right in zip(weights_of(one), weights_of(other), strict=True):
-        np.testing.assert_array_equal(left, right)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(one), weights_of(other))
     if one.sampler is not None:
-        for left, right in zip(draws(one), draws(other), strict=True):
-            np.testing.assert_array_equal(left, right)
+        tf.nest.map_structure(np.testing.assert_array_equal, draws(one), draws(other))
 
 
 def assert_goes_on_alike(one, other):
@@ -323,8 +321,7 @@ def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
     model.save_weights(tmp_path / "own.weights.h5")
     other.load_weights(tmp_path / "own.weights.h5")
     other.head.freshen()  # for all it knows, the cache in the file may be of other features
-    for left, right in zip(weights_of(model), weights_of(other), strict=True):
-        np.testing.assert_array_equal(left, right)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(other))
     train(other)
     for weight in other.weights:  # a sampler's index too must come from the checkpoint
         tf_variable(weight).assign(tf.zeros_like(tf_variable(weight)))
@@ -351,8 +348,7 @@ def test_same_seed_same_training(name):
     for _ in range(2):
         keras.utils.set_random_seed(7)
         results.append(weights_of(trained(name)))
-    for left, right in zip(*results, strict=True):
-        np.testing.assert_array_equal(left, right)
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
 OPTIONS = [name for name in HEADS if name.endswith("options")]
@@ -400,8 +396,7 @@ def test_evaluation_draws_nothing(name):
     before = weights_of(model)
     model.evaluate(x, y, verbose=0)
     model.predict(x, verbose=0)
-    for left, right in zip(before, weights_of(model), strict=True):
-        np.testing.assert_array_equal(left, right)
+    tf.nest.map_structure(np.testing.assert_array_equal, before, weights_of(model))
     train(model)
     parts = getattr(model.sampler, "samplers", [model.sampler])
     assert [int(tf_variable(part.counter)) for part in parts] == [2] * len(parts)

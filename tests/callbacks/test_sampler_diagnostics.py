@@ -64,8 +64,7 @@ def test_training_goes_on_as_without_it():
         model = make_model(sampler=Mixture([MIDX(4, num_codewords=4, seed=1), Uniform(4, seed=2)]))
         fit(model, SamplerRefresh(), *callbacks, epochs=2)
         results.append(weights_of(model))
-    for left, right in zip(*results, strict=True):
-        np.testing.assert_array_equal(left, right)
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
 @pytest.mark.traced

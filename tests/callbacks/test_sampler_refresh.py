@@ -242,8 +242,7 @@ def test_a_loop_of_batches_is_told_once_that_nothing_refreshes_its_index():
     x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
     with pytest.warns(UserWarning, match=r"call model\.sampler\.refresh\(model\.head\) .* or MIDX keeps"):
         model.train_on_batch(x, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         model.train_on_batch(x, y)
         model.sampler = Uniform(2)
         model.train_on_batch(x, y)

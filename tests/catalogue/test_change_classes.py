@@ -494,8 +494,7 @@ def test_what_cannot_be_carried_is_refused_and_the_model_stays_as_it_was():
     before = [weight.numpy() for weight in model.weights]
     with keras.utils.custom_object_scope({"Bare": Bare}), pytest.raises(ValueError, match="class_rows"):
         tfxc.change_classes(model, OTHER)
-    for weight, old in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight.numpy(), old)
+    tf.nest.map_structure(np.testing.assert_array_equal, model.weights, before)
 
 
 @pytest.mark.parametrize("failing", ["rows", "disk", "sampler"])
@@ -525,8 +524,7 @@ def test_after_a_late_failure_training_goes_on_as_if_nothing_had_been(failing, m
     for model in models:  # by the same draws, slots and counters
         model.fit(x, y, batch_size=8, verbose=0, shuffle=False)
     states = [[*map(tf_variable, model.weights), *model.optimizer.variables] for model in models]
-    for one, other in zip(*states, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    tf.nest.map_structure(np.testing.assert_array_equal, *states)
 
 
 def test_errors_say_the_remedy():

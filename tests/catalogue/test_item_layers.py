@@ -41,8 +41,7 @@ def test_a_table_that_only_its_rows_tell_is_named():
             UserWarning, match=r"embeddings \['users'\] have as many rows as there are classes"
         ):
             found([keras.layers.Embedding(rows, 2, name="users")])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         lookup = keras.layers.StringLookup(vocabulary=NAMES)
         found([lookup, keras.layers.Embedding(4, 2, name="own")], "string")
         encoder = tfxc.encoders.gru4rec(3, max_length=2, dim=2)  # says of itself that they are items
@@ -88,8 +87,7 @@ def test_what_reads_a_lookup_of_the_names_but_would_stay_is_refused():
         found([lookup, lambda ids: ids + 1, keras.layers.Embedding(9, 2, name="own")], "string")
     with pytest.raises(ValueError, match=r"'own' reads the ids of 'names'.*class_rows\(\)"):
         found([lookup, OwnTable(name="own")], "string")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         masks = [
             lookup,
             lambda ids: ids[:, :1],
@@ -106,8 +104,7 @@ def test_what_is_told_from_the_ids_of_names_is_no_table_of_items():
     parts = [keras.layers.Embedding(9, 2, name="own")(ids), keras.layers.Embedding(2, 2)(known)]
     parts.append(keras.layers.CategoryEncoding(2)(known))
     encoder = keras.Model(names, parts)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         items = item_layers(encoder, [], NAMES, CLASSES)
     assert [item.layer.name for item in items][1:] == ["own"]
 
@@ -133,8 +130,7 @@ def test_ids_as_columns_are_refused_where_they_are_certainly_of_classes():
         found([lookup, keras.layers.CategoryEncoding(4, name="own")], "string")
     with pytest.warns(UserWarning, match=r"CategoryEncoding layers \['own'\] have as many columns"):
         assert not found([keras.layers.CategoryEncoding(3, name="own"), keras.layers.Dense(2)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert not found([keras.layers.CategoryEncoding(7), keras.layers.Dense(2)])
 
 
@@ -147,8 +143,7 @@ def test_weights_of_the_columns_of_an_input_as_wide_as_the_classes_are_named():
         layers = [keras.layers.Dropout(0.1), keras.layers.Dense(2, name="own")]
         with pytest.warns(UserWarning, match=r"layers \['own'\] read an input .*EmbeddingBag"):
             assert not found_of(width, layers)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert not found_of(7, [keras.layers.Dense(3), keras.layers.Dense(2)])
         for width, num_moved in ((3, 2), (None, 1)):  # the input, too
             sparse = keras.Input((width,), sparse=True)
@@ -206,6 +201,5 @@ def test_a_lookup_in_another_order_and_rows_that_nobody_explains_are_told():
     with pytest.warns(UserWarning, match=r"embeddings \['own'\] have two or three rows more"):
         assert not found([keras.layers.Embedding(5, 2, name="own")])
     other = keras.layers.StringLookup(vocabulary=["a", "b", "c", "d"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert not found([other, keras.layers.Embedding(5, 2, name="own")], "string")  # that of other words

@@ -26,8 +26,7 @@ def test_the_first_are_shown_in_whatever_order_they_come():
 
 def test_skipping_warns_once_and_nothing_bad_says_nothing():
     bad = BadRows("x", "row", "skip")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         bad.report(5)
         bad.reject(1, "why")
         bad.report(5)

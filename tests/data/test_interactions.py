@@ -125,8 +125,7 @@ def test_a_column_of_times_by_another_name_is_told_of(tmp_path, name):
     with pytest.warns(UserWarning, match=f"'{name}' is not used, and the order of the file counts"):
         log = read_interactions(path, ("user", "item", name))
     assert log.times is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         read_interactions(path, ("user", "item", "time"))
         read_interactions(path, ("user", "item", "rating"))
 

@@ -50,8 +50,7 @@ def test_skip_warns_once(tmp_path):
     for line in lines:
         if line.startswith("b"):
             lines.reject("no b please")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         lines.report()
     assert len(caught) == 1 and "line 2: no b please" in str(caught[0].message)
 

@@ -102,8 +102,7 @@ def test_quoted_fields_of_a_text_file(tmp_path):
 def test_a_last_line_without_an_end_may_be_cut(end, tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(f"u,i{end or chr(10)}1,27{end or chr(10)}1,2{end}".encode())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         assert from_frame(path, "u", "i").vocabulary.names == ["27", "2"]
     told = [f"{path}: the last line has no line end (b'1,2'). It was read as it is"] * (not end)
     assert [str(warning.message).partition(". If")[0] for warning in caught] == told

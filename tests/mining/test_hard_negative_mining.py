@@ -1,7 +1,6 @@
 import ctypes
 import functools
 import os
-import resource
 import shutil
 import threading
 import time
@@ -17,6 +16,7 @@ from classifier_checks import (
     features,
     make_model,
 )
+from full_disk import full_disk
 
 import tfxc
 from tfxc._keras import keras
@@ -181,13 +181,9 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
 
 @pytest.mark.filterwarnings("ignore:.*hard negatives were not renewed")
 def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
-    try:
-        with pytest.warns(UserWarning, match="Epoch 0: .*File too large.*goes on with uniform negatives"):
-            history = fitted(traced_model(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    message = "Epoch 0: .*File too large.*goes on with uniform negatives"
+    with full_disk(1_000_000), pytest.warns(UserWarning, match=message):
+        history = fitted(traced_model(), HardNegativeMining(tmp_path, 100_000, 2, 2), 4)
     assert history["mining/failures"] == [1, 1, 2, 2] and np.isnan(history["mining/staleness"]).all()
     assert os.listdir(tmp_path) == []
 
@@ -338,8 +334,7 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
 @pytest.mark.traced
 def test_a_later_table_is_of_another_run(patient, tmp_path):
     fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         history = fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
     assert np.isnan(history["mining/staleness"]).all()
 
@@ -376,6 +371,5 @@ def test_training_without_it_is_warned_of(tmp_path):
         ):
             model_of(sampler).fit(tfxc.data.with_example_ids(X), Y, verbose=0)
     model = traced_model()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES), 1)

@@ -1,8 +1,8 @@
 import os
-import resource
 
 import numpy as np
 import pytest
+from full_disk import full_disk
 
 from tfxc.mining.hard_negative_table import HardNegativeTable
 
@@ -100,14 +100,10 @@ def test_queries_are_kept_while_collecting(tmp_path):
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     table = table_of(tmp_path, (100_000, 4), query_dim=64)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
-    try:
+    with full_disk(1_000_000):
         for take in (table.create, lambda: table.start_collecting(0)):
             with pytest.raises(OSError, match="File too large"):
                 take()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert os.listdir(tmp_path) == [] and table.finish_collecting() is None
 
 

@@ -92,8 +92,7 @@ def test_training_stops_before_the_weights_are_touched(eager):
     weight = np.full(20, np.inf, np.float32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="^The loss of training step 3 is .*clipnorm"):
         model.fit(x, y, batch_size=20, sample_weight=weight, verbose=0)
-    for value, wanted in zip(weights_of(model), before, strict=True):
-        np.testing.assert_array_equal(value, wanted)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), before)
     model.fit(x, y, verbose=0)
 
 
@@ -105,8 +104,7 @@ def test_moving_averages_do_not_see_what_is_not_finite():
     before = weights_of(model)
     with pytest.raises(tf.errors.InvalidArgumentError, match="The input of training step 1 is nan at row 2"):
         model.fit(x, y, shuffle=False, verbose=0)
-    for was, now in zip(before, weights_of(model), strict=True):
-        np.testing.assert_array_equal(was, now)
+    tf.nest.map_structure(np.testing.assert_array_equal, before, weights_of(model))
 
 
 @keras.saving.register_keras_serializable(package="tests")

@@ -363,8 +363,7 @@ def test_labels_that_are_no_array_are_refused(labels, what):
 
 def test_a_dataset_is_taken_without_a_warning():
     dataset = tf.data.Dataset.from_tensor_slices((features(4), np.arange(4))).batch(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         make_model().fit(dataset, verbose=0)
 
 

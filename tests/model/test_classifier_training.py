@@ -5,6 +5,7 @@ from classifier_checks import (
     DIM,
     NUM_CLASSES,
     SAMPLERS,
+    Subclassed,
     all_logits,
     dense_encoder,
     features,
@@ -63,8 +64,7 @@ def test_same_seed_same_weights(name):
         return weights_of(model)
 
     first, again, other = trained(made(3)), trained(made(3)), weights_of(made(4))
-    for one, two in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, two)
+    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
     assert any((one != two).any() for one, two in zip(weights_of(made(3)), other, strict=True))
 
 
@@ -77,19 +77,10 @@ def test_the_loss_that_trains_equals_the_weighted_one_by_hand():
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-class LazyEncoder(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dense = keras.layers.Dense(DIM)
-
-    def call(self, inputs):
-        return self.dense(inputs)
-
-
 @pytest.mark.both_keras
 def test_an_encoder_built_by_its_first_batch():
     x, y = learnable(64)
-    model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder(), metrics=[NDCGAtK(5)])
+    model = make_model(SAMPLERS["midx"](), encoder=Subclassed(), metrics=[NDCGAtK(5)])
     refresh = tfxc.callbacks.SamplerRefresh(every=1000)  # none falls due but the early ones
     history = model.fit(x, y, validation_data=(x, y), callbacks=[refresh], epochs=3, verbose=0).history
     assert history["val_loss"][-1] < history["val_loss"][0] and "val_ndcg_at_5" in history
@@ -160,7 +151,7 @@ def test_encoder_and_head_of_a_model_stay():
 
 @pytest.mark.parametrize("form", [lambda x, y: (x, y), lambda x, y: (dataset(x, y),)])
 def test_such_an_encoder_is_built_before_the_first_callback(form):
-    model = make_model(SAMPLERS["midx"](), encoder=LazyEncoder())
+    model = make_model(SAMPLERS["midx"](), encoder=Subclassed())
     model.fit(*form(*learnable(64)), callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
     assert tf_variable(model.sampler.codebooks[0]).numpy().any()
 
@@ -181,8 +172,7 @@ def test_a_model_without_trainable_weights_is_warned_of_and_stays():
     with pytest.warns(UserWarning, match="no trainable weights, so nothing is trained"):
         losses = model.fit(x, y, epochs=2, verbose=0).history["loss"]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
-    for old, new in zip(before, weights_of(model), strict=True):
-        np.testing.assert_array_equal(old, new)
+    tf.nest.map_structure(np.testing.assert_array_equal, before, weights_of(model))
 
 
 @pytest.mark.traced

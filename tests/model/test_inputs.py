@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import tensorflow as tf
-from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
+from classifier_checks import DIM, NUM_CLASSES, Subclassed, dense_encoder, features, item_encoder, make_model
 
 import tfxc
 from tfxc._keras import keras
@@ -34,34 +34,18 @@ def test_reserved_inputs_are_taken_out():
     assert set(rest) == {"a", "b"}
 
 
-class Subclassed(keras.Model):
-    def __init__(self, key=None):
-        super().__init__()
-        self.key = key
-        self.dense = keras.layers.Dense(DIM)
-
-    def call(self, inputs):
-        return self.dense(inputs if self.key is None else inputs[self.key])
-
-
-@pytest.mark.both_keras
-def test_a_subclassed_encoder_that_reads_a_dict_gets_one():
-    x, y = {"items": features(6)}, np.arange(6)
-    numbered, bare = make_model(encoder=Subclassed("items")), make_model(encoder=Subclassed("items"))
-    numbered.fit(tfxc.data.with_example_ids(x), y, verbose=0)
-    bare.fit(x, y, verbose=0)
-    for model in (numbered, bare):
-        ids = model.predict({**x, "exclude": np.full([6, 1], 3)}, verbose=0)["ids"]
-        assert ids.shape == (6, 5) and not (ids == 3).any()
-
-
-def test_a_subclassed_encoder_that_reads_an_array_gets_that():
+@pytest.mark.parametrize(
+    ("reads", "given"),
+    [pytest.param("items", "items", marks=pytest.mark.both_keras), (None, "any name")],
+)
+def test_a_subclassed_encoder_gets_a_dict_if_it_reads_one_and_else_an_array(reads, given):
     x, y = features(6), np.arange(6)
-    numbered, bare = make_model(encoder=Subclassed()), make_model(encoder=Subclassed())
-    numbered.fit(tfxc.data.with_example_ids(x), y, verbose=0)
-    bare.fit(x, y, verbose=0)
+    inputs = {reads: x} if reads else x
+    numbered, bare = make_model(encoder=Subclassed(reads)), make_model(encoder=Subclassed(reads))
+    numbered.fit(tfxc.data.with_example_ids(inputs), y, verbose=0)
+    bare.fit(inputs, y, verbose=0)
     for model in (numbered, bare):
-        ids = model.predict({"any name": x, "exclude": np.full([6, 1], 3)}, verbose=0)["ids"]
+        ids = model.predict({given: x, "exclude": np.full([6, 1], 3)}, verbose=0)["ids"]
         assert ids.shape == (6, 5) and not (ids == 3).any()
 
 
@@ -281,15 +265,7 @@ def test_the_order_of_shuffled_data_is_not_spent():
 
 @pytest.mark.both_keras
 def test_a_subclassed_encoder_trains_on_the_orders_of_others():
-    class Encoder(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(4)
-
-        def call(self, x):
-            return self.dense(x)
-
-    for encoder in (Encoder(), keras.Sequential([keras.Input([2]), keras.layers.Dense(4)])):
+    for encoder in (Subclassed(), keras.Sequential([keras.Input([2]), keras.layers.Dense(4)])):
         data = row_batches(6, 2, lambda rows: (tf.gather(np.tile(ROWS, [2, 1]), rows), rows), seed=0)
         model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(6))
         model.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy())

@@ -168,10 +168,11 @@ def test_saving_a_large_model_warns_before_it_starts(tmp_path, monkeypatch):
     model(tf.ones([1, *model.encoder.input_shape[1:]]))
     path = tmp_path / "model.keras"
     monkeypatch.setattr(memory, "_LARGE_SAVE", 1000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        with pytest.raises(UserWarning, match="Checkpoint"):
-            model.save(path)
+    with (
+        warnings.catch_warnings(action="error", category=UserWarning),
+        pytest.raises(UserWarning, match="Checkpoint"),
+    ):
+        model.save(path)
     assert not path.exists()
     with pytest.warns(UserWarning, match="Checkpoint"):
         model.save(path)

@@ -105,8 +105,7 @@ def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, 
     model.fit(x, y, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
-        np.testing.assert_array_equal(own, kept)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
     changed = tfxc.change_classes(model, [*names[1:], "new"])
     assert len(weights_of(changed)) == len(weights_of(loaded))
 
@@ -121,12 +120,10 @@ def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.built and int(loaded.optimizer.iterations.numpy()) == 3
-    for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
-        np.testing.assert_array_equal(own, kept)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
     losses = [each.fit(x, y, shuffle=False, verbose=0).history["loss"] for each in (model, loaded)]
     assert losses[0] == losses[1]
-    for own, kept in zip(weights_of(model), weights_of(loaded), strict=True):
-        np.testing.assert_array_equal(own, kept)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
 
 
 @register
@@ -141,9 +138,14 @@ class Unnamed(keras.Model):
 
 
 @pytest.mark.parametrize("num_others", [0, 1, 2])
-def test_a_tied_embedding_without_a_name_is_found_again(tmp_path, num_others):
-    encoder = Unnamed()
-    head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to=encoder.items, row_offset=1)
+@pytest.mark.parametrize("kind", ["tied", pytest.param("item encoder", marks=pytest.mark.both_keras)])
+def test_an_embedding_without_a_name_that_the_head_shares_is_found_again(tmp_path, kind, num_others):
+    encoder, item = Unnamed(), keras.Input((), dtype="int32")
+    if kind == "tied":
+        head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to=encoder.items, row_offset=1)
+    else:
+        ids = np.arange(1, NUM_CLASSES + 1, dtype=np.int32)
+        head = tfxc.layers.EncodedHead(keras.Model(item, encoder.items(item)), ids)
     model = make_model(Uniform(4, seed=0), head=head, encoder=encoder)
     x, y = np.arange(60).reshape(20, 3) % NUM_CLASSES + 1, np.arange(20)
     model.fit(x, y, verbose=0)
@@ -151,28 +153,13 @@ def test_a_tied_embedding_without_a_name_is_found_again(tmp_path, num_others):
     keras.backend.clear_session()  # counts layers anew, as another process does
     for _ in range(num_others):
         keras.layers.Embedding(2, 2)
-    for other in (keras.models.load_model(tmp_path / "model.keras"), copy.deepcopy(model)):
-        assert other.head._shared.value is other.encoder.items
+    copies = [copy.deepcopy(model)] if kind == "tied" else []
+    for other in (keras.models.load_model(tmp_path / "model.keras"), *copies):
+        if kind == "tied":
+            assert other.head._shared.value is other.encoder.items
+        else:
+            assert any(layer is other.encoder.items for layer in other.head.item_encoder.layers)
         np.testing.assert_array_equal(other.predict(x, verbose=0)["ids"], model.predict(x, verbose=0)["ids"])
-
-
-@pytest.mark.both_keras
-@pytest.mark.parametrize("num_others", [0, 1, 2])
-def test_a_layer_without_a_name_that_an_item_encoder_shares_is_found_again(tmp_path, num_others):
-    encoder = Unnamed()
-    item = keras.Input((), dtype="int32")
-    item_encoder = keras.Model(item, encoder.items(item))
-    head = tfxc.layers.EncodedHead(item_encoder, np.arange(1, NUM_CLASSES + 1, dtype=np.int32))
-    model = make_model(Uniform(4, seed=0), head=head, encoder=encoder)
-    x, y = np.arange(60).reshape(20, 3) % NUM_CLASSES + 1, np.arange(20)
-    model.fit(x, y, verbose=0)
-    model.save(tmp_path / "model.keras")
-    keras.backend.clear_session()
-    for _ in range(num_others):
-        keras.layers.Embedding(2, 2)
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert any(layer is loaded.encoder.items for layer in loaded.head.item_encoder.layers)
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0)["ids"], model.predict(x, verbose=0)["ids"])
 
 
 @pytest.mark.parametrize("other", ["sampler", "classes"])

@@ -284,5 +284,4 @@ def test_a_bfloat16_table_gives_what_its_numbers_give_in_float32(queries, normal
         scanned = problem.scan(reduction="logsumexp", k=5)
         gradients = problem.gradient(scanned[0], "logsumexp")
         results.append([*scanned, *gradients, *problem.filtered(0.01, num_more=2), *problem.scan(k=5)])
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)

@@ -115,8 +115,7 @@ def test_a_chosen_library_that_cannot_be_used_is_an_error(moved_library, monkeyp
 
 def test_environment_disables_silently_at_any_time(moved_library, monkeypatch):
     monkeypatch.setenv("TFXC_DISABLE_OPS", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert library.load() is None
         assert not library.use_compiled()
     monkeypatch.delenv("TFXC_DISABLE_OPS")

@@ -136,8 +136,7 @@ def test_same_seed_same_draws_in_eager_and_graph(draw, scheme):
     tables, query, scheme = random_tables(200, 5, 8), random_queries(9, 2, 5, 8), SCHEMES[scheme]
     first = draw(query, tables, scheme, [11, 12])
     again = tf.function(lambda: draw(query, tables, scheme, [11, 12]))()
-    for ours, theirs in zip(first, again, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
     for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
         assert (draw(query, tables, scheme, other)[0] != first[0]).numpy().mean() > 0.3
 

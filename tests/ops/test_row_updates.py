@@ -260,8 +260,7 @@ def test_the_compiled_rounding_is_that_of_the_reference_to_the_bit(rule, size, m
         EXACT[rule][0](table, *slots, gradient, seed=SEED)
         results.append([bits_of(table), *slots])
     assert (results[0][0] != bits_of(start)).any()
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
 def test_small_steps_on_bfloat16_add_up():

@@ -64,8 +64,7 @@ def check(source, rule, ids, size, dtype=tf.float32):
         taken = wrap(lambda own=own: step(source, rule, own, np.int32(ids), row_offset=2))()
         assert taken == direct
         results.append([tf.cast(variable, tf.float32).numpy() for variable in own])
-    for rows, scores in zip(*results, strict=True):
-        np.testing.assert_array_equal(rows, scores)
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
 @EVERY_SOURCE

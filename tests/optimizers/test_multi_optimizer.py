@@ -147,8 +147,7 @@ def test_callables_as_learning_rates_are_saved(tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     for own in (model, loaded):
         fit(own)
-    for left, right in zip(values([model]), values([loaded]), strict=True):
-        np.testing.assert_array_equal(left, right)
+    tf.nest.map_structure(np.testing.assert_array_equal, values([model]), values([loaded]))
 
 
 def test_a_model_saved_before_its_first_step_trains_as_it_was_to(tmp_path):

@@ -165,8 +165,7 @@ def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tm
         m.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
     for ours, theirs in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    tf.nest.map_structure(np.testing.assert_array_equal, model.get_weights(), loaded.get_weights())
 
 
 @every_optimizer
@@ -257,8 +256,7 @@ def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
     RATE.assign(0.2)
     for m in (model, loaded):
         m.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
-    for ours, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    tf.nest.map_structure(np.testing.assert_array_equal, model.get_weights(), loaded.get_weights())
 
 
 @pytest.mark.traced

@@ -452,8 +452,7 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
         model.fit(X, Y, epochs=epochs, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
         return float(model.optimizer.learning_rate)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         fit(0.5, 1)
         fit(0.5, 2)
     for epochs in (3, 4):
@@ -472,8 +471,7 @@ def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tm
         keras.utils.set_random_seed(0)
         model.fit(X, Y, epochs=epochs, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         fit(1)
         fit(2)
     with pytest.warns(
@@ -523,8 +521,7 @@ def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
     message = "fit has 8 batches, but .* was interrupted after batch [4-6] of 10: in the rest of epoch 1 some"
     with pytest.warns(UserWarning, match=message):
         script(tmp_path / "within", 3, epochs=2, batch_size=12)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         assert script(tmp_path / "between", "epoch", 11, epochs=2) is None
         script(tmp_path / "between", "epoch", epochs=2, batch_size=12)
 

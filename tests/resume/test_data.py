@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from backup_checks import Again, X, Y, assert_same, made
-from classifier_checks import DIM, make_model
+from classifier_checks import DIM, Subclassed, make_model
 
 import tfxc
 from tfxc._keras import keras
@@ -30,8 +30,7 @@ def test_forms_of_data(tmp_path, script, kind):
         "weights": {"batch_size": 10, "sample_weight": np.linspace(0, 1, 95), "shuffle": False},
         "split": {"batch_size": 8, "validation_split": 0.2, "x": X.astype(np.float64)},
     }[kind]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         expected = script(tmp_path / "whole", **options)
         assert script(tmp_path / "killed", 3, 16, **options) is None
         assert_same(script(tmp_path / "killed", 3, **options), expected)
@@ -98,21 +97,12 @@ def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
         with pytest.warns(UserWarning, match="cannot give the data of an epoch a second time .*row_batches"):
             script(tmp_path / name, epochs=1, x=trouble, y=None)
     fixed = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(95, seed=1, reshuffle_each_iteration=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         script(tmp_path / "fixed", epochs=1, x=fixed.batch(10), y=None)
 
 
 def test_a_model_that_is_not_built_is_refused(tmp_path):
-    class Encoder(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(DIM)
-
-        def call(self, inputs):
-            return self.dense(inputs)
-
-    model = make_model(tfxc.samplers.Uniform(5), encoder=Encoder())
+    model = make_model(tfxc.samplers.Uniform(5), encoder=Subclassed())
     batches = iter([(X[:10], Y[:10])])
     with pytest.raises(ValueError, match="needs a built model.*call the model on one batch first"):
         model.fit(batches, callbacks=[BackupAndRestore(tmp_path)], verbose=0)

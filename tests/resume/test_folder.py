@@ -1,10 +1,10 @@
 import os
-import resource
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from full_disk import full_disk
 
 from tfxc.checked_file import DamagedFile
 from tfxc.resume.folder import BackupFolder
@@ -141,13 +141,9 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 def test_a_full_disk_is_told_and_the_last_one_stays(tmp_path):
     folder = with_steps(tmp_path, 5)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
+    with full_disk(100_000):
         folder.write(10, {"values": np.zeros(100_000)}, {})
         folder.wait()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in str(folder.take_error()) and folder.take_error() is None
     assert folder.last_step == 5 and os.listdir(tmp_path) == ["step-000000000005.backup"]
 

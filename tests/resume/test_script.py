@@ -19,8 +19,7 @@ def begun():
 
 def test_a_backup_of_the_same_script_passes(begun):
     script, arrays, notes = begun
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         script.compare(arrays, copy.deepcopy(notes))
 
 

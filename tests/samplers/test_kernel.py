@@ -4,7 +4,9 @@ import tensorflow as tf
 from sampler_checks import (
     all_probs,
     check_distribution,
+    check_refresh_while_traced,
     check_reproducible,
+    check_without_queries,
     clustered,
     head_of,
     labels_for,
@@ -148,11 +150,7 @@ def test_refresh_takes_effect_in_a_traced_function(kind):
     sampler = make(kind, 200)
     sampler.build((60, 6))
     query = tf.constant(np.repeat(queries(1, 6, seed=3), 50, axis=0))
-    draw = tf.function(lambda: sample(sampler, query, labels_for(query))[0])
-    before = np.bincount(draw().numpy().ravel(), minlength=60)
-    sampler.refresh(head_of(clustered(60, 6)))
-    after = np.bincount(draw().numpy().ravel(), minlength=60)
-    assert before.max() < 300 < after.max()
+    check_refresh_while_traced(sampler, query, clustered(60, 6))
 
 
 @BOTH
@@ -225,10 +223,7 @@ def test_one_omega_for_all_vectors_drawn_from_the_seed():
 def test_without_queries(kind, shared):
     sampler = make(kind, 3, shared=shared)
     sampler.build((20, 4))
-    labels = tf.zeros([0, 1], tf.int32)
-    ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
-    assert ids.shape == counted.shape == ((3,) if shared else (0, 3))
-    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+    check_without_queries(sampler)
 
 
 @BOTH

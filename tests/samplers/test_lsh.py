@@ -4,7 +4,9 @@ import tensorflow as tf
 from sampler_checks import (
     all_probs,
     check_distribution,
+    check_refresh_while_traced,
     check_reproducible,
+    check_without_queries,
     clustered,
     head_of,
     labels_for,
@@ -161,11 +163,7 @@ def test_refresh_takes_effect_in_a_traced_function():
     vectors = clustered(60, 6)
     sampler = built(200, vectors, refresh=False)
     query = tf.constant(np.repeat(vectors[:1], 50, axis=0))
-    draw = tf.function(lambda: sample(sampler, query, labels_for(query))[0])
-    before = np.bincount(draw().numpy().ravel(), minlength=60)
-    sampler.refresh(head_of(vectors))
-    after = np.bincount(draw().numpy().ravel(), minlength=60)
-    assert before.max() < 300 < after.max()
+    check_refresh_while_traced(sampler, query, vectors)
 
 
 @pytest.mark.parametrize("family", ["simhash", "dwta"])
@@ -209,10 +207,7 @@ def test_trains_and_refreshes_on_a_growing_schedule(options):
 @pytest.mark.parametrize("options", [{}, {"query": "label"}, {"shared": True}])
 def test_without_queries(options):
     sampler = built(3, clustered(20, 4), **options)
-    labels = tf.zeros([0, 1], tf.int32)
-    ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
-    assert ids.shape == counted.shape == ((3,) if "shared" in options else (0, 3))
-    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+    check_without_queries(sampler)
 
 
 def test_no_gradient_flows():

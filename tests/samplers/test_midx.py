@@ -7,12 +7,13 @@ import tensorflow as tf
 from sampler_checks import (
     all_probs,
     check_distribution,
+    check_refresh_while_traced,
     check_reproducible,
+    check_without_queries,
     clustered,
     divergence,
     head_of,
     labels_for,
-    log_expected_count,
     quantised,
     quantised_softmax,
     queries,
@@ -224,11 +225,7 @@ def test_refresh_takes_effect_in_a_traced_function():
     sampler = make(200, 60)
     sampler.build((60, 6))
     query = tf.constant(np.repeat(queries(1, 6, seed=3) * 3, 50, axis=0))
-    draw = tf.function(lambda: sample(sampler, query, labels_for(query))[0])
-    before = np.bincount(draw().numpy().ravel(), minlength=60)
-    sampler.refresh(head_of(clustered(60, 6)))
-    after = np.bincount(draw().numpy().ravel(), minlength=60)
-    assert before.max() < 300 < after.max()
+    check_refresh_while_traced(sampler, query, clustered(60, 6))
 
 
 def test_reproducible():
@@ -239,10 +236,7 @@ def test_reproducible():
 def test_without_queries(shared):
     sampler = make(3, 20, shared=shared)
     sampler.build((20, 4))
-    labels = tf.zeros([0, 1], tf.int32)
-    ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
-    assert ids.shape == counted.shape == ((3,) if shared else (0, 3))
-    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+    check_without_queries(sampler)
 
 
 @pytest.mark.traced

@@ -30,12 +30,16 @@ def skewed():
     return (vectors * lengths[:, np.newaxis]).astype(np.float32), queries(60, 8)
 
 
+def long_by_cell(cells, vectors):
+    lengths = np.linalg.norm(vectors, axis=1)
+    is_long = lengths >= np.quantile(lengths, 0.9)
+    return [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+
+
 def test_long_vectors_have_cells_of_their_own():
     vectors, _ = skewed()
     cells = cut_into_cells(head_of(vectors), 40)
-    lengths = np.linalg.norm(vectors, axis=1)
-    is_long = lengths >= np.quantile(lengths, 0.9)
-    parts = [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+    parts = long_by_cell(cells, vectors)
     assert all(part.all() or not part.any() for part in parts)
     assert len(parts) > 40 and sum(part.all() for part in parts) > 10
 
@@ -45,9 +49,7 @@ def test_rare_classes_of_large_negative_biases_are_not_taken_for_long():
     head = head_of(vectors, use_bias=True)
     head.bias.assign(-5 - 10 * np.arange(6000) / 6000)
     cells = cut_into_cells(head, 40)
-    lengths = np.linalg.norm(vectors, axis=1)
-    is_long = lengths >= np.quantile(lengths, 0.9)
-    parts = [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+    parts = long_by_cell(cells, vectors)
     assert all(part.all() or not part.any() for part in parts)
 
 
@@ -72,9 +74,7 @@ def test_of_skewed_lengths_the_best_are_found_in_a_fraction():
 def test_where_lengths_are_not_skewed_long_vectors_stay_with_short_ones():
     vectors, _ = skewed()
     cells = cut_into_cells(head_of(vectors), 40, skewed=False)
-    lengths = np.linalg.norm(vectors, axis=1)
-    is_long = lengths >= np.quantile(lengths, 0.9)
-    parts = [is_long[part] for part in np.split(cells.members, cells.offsets[1:-1])]
+    parts = long_by_cell(cells, vectors)
     assert sum(part.any() and not part.all() for part in parts) > 30
 
 

@@ -157,8 +157,7 @@ def test_saved_with_a_model(tmp_path, dtype):
     layer = next(layer for layer in loaded.layers if isinstance(layer, InvertedIndex))
     assert layer.get_config() == index.get_config() and layer.num_probes == 3
     query = queries(9, 4)
-    for one, other in zip(index.top_k(query, 6), layer.top_k(query, 6), strict=True):
-        np.testing.assert_array_equal(one, other)
+    tf.nest.map_structure(np.testing.assert_array_equal, index.top_k(query, 6), layer.top_k(query, 6))
     np.testing.assert_array_equal(loaded.predict(query, verbose=0)["ids"], index.top_k(query, 10).ids)
 
 

@@ -1,7 +1,6 @@
 import json
 import os
 import pathlib
-import resource
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
+from full_disk import full_disk
 from memory_checks import with_peak
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -244,15 +244,11 @@ def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_pat
     path = tmp_path / "1"
     shutil.copytree(exported[1], path)
     before = (path / "saved_model.pb").read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
-    try:
-        with pytest.raises(
-            OSError, match=f"export {path} could not be written; an earlier .* File too large"
-        ):
-            exported[0].export(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with (
+        full_disk(500),
+        pytest.raises(OSError, match=f"export {path} could not be written; an earlier .* File too large"),
+    ):
+        exported[0].export(path)
     assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
 
 
