@@ -208,9 +208,8 @@ def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
 @pytest.mark.parametrize("position", [[], [5]])
 def test_there_is_a_row_of_labels_for_each_query(rows, position):
     query, labels = tf.zeros([4, *position, 2]), tf.zeros([rows, *position], tf.int32)
-    with pytest.raises(
-        ValueError, match=f"one row of labels for each query, but there are {rows} instead of 4"
-    ):
+    message = f"one row of labels for each query, but there are {rows} instead of 4"
+    with pytest.raises(ValueError, match=message):
         flatten_examples(query, labels)
     of_any_size = tf.TensorSpec([None, *position, 2]), tf.TensorSpec([None, *position], tf.int32)
     of_any_rank = tf.TensorSpec([None, *position, 2]), tf.TensorSpec(None, tf.int32)

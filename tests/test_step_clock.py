@@ -57,9 +57,8 @@ def test_starting_again_changes_nothing():
 
 @pytest.mark.parametrize("every", [0, -1, 2.5, "step", None, True])
 def test_other_times_are_refused(every):
-    with pytest.raises(
-        ValueError, match='every must be "epoch" or a number of steps, which must be an integer'
-    ):
+    message = 'every must be "epoch" or a number of steps, which must be an integer'
+    with pytest.raises(ValueError, match=message):
         StepClock(every)
 
 

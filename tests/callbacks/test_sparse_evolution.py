@@ -182,9 +182,8 @@ def test_a_head_that_another_optimizer_trains_is_refused():
     x = np.ones((8, 8), np.float32)
     with pytest.warns(UserWarning, match="took no step in this epoch"):
         model.fit(x, x[:, 0], epochs=1, callbacks=[SparseEvolution(every=1)], verbose=0)
-    with pytest.raises(
-        ValueError, match="given to compile does not train 'uniform_sparse_head.*MultiOptimizer"
-    ):
+    message = "given to compile does not train 'uniform_sparse_head.*MultiOptimizer"
+    with pytest.raises(ValueError, match=message):
         model.fit(x, x[:, 0], epochs=2, callbacks=[SparseEvolution(every="epoch")], verbose=0)
 
 

@@ -255,9 +255,8 @@ class ThatSays(WithPrevious):
 def test_slots_that_nobody_knows_are_refused_unless_the_optimizer_tells_of_them():
     with keras.utils.custom_object_scope({own.__name__: own for own in (WithPrevious, ThatSays)}):
         model = trained(named(optimizer=WithPrevious(0.01)))
-        with pytest.raises(
-            ValueError, match=r"WithPrevious keeps .* of the shape of a class table, \(25, 6\)"
-        ):
+        message = r"WithPrevious keeps .* of the shape of a class table, \(25, 6\)"
+        with pytest.raises(ValueError, match=message):
             tfxc.change_classes(model, NAMES[::-1])
         model = trained(named(optimizer=ThatSays(0.01)))
         table = model.head.class_rows()[0].weight

@@ -37,9 +37,8 @@ def test_embeddings_are_told_by_their_rows():
 
 def test_a_table_that_only_its_rows_tell_is_named():
     for rows in (3, 4):
-        with pytest.warns(
-            UserWarning, match=r"embeddings \['users'\] have as many rows as there are classes"
-        ):
+        message = r"embeddings \['users'\] have as many rows as there are classes"
+        with pytest.warns(UserWarning, match=message):
             found([keras.layers.Embedding(rows, 2, name="users")])
     with warnings.catch_warnings(action="error"):
         lookup = keras.layers.StringLookup(vocabulary=NAMES)
@@ -81,9 +80,8 @@ def test_what_reads_a_lookup_of_the_names_but_would_stay_is_refused():
             [lookup, lambda ids: tf.one_hot(ids, 7) if not IS_KERAS_3 else keras.ops.one_hot(ids, 7)],
             "string",
         )
-    with pytest.raises(
-        ValueError, match="'own' has 9 rows and reads the ids of 'names', but not as they are"
-    ):
+    message = "'own' has 9 rows and reads the ids of 'names', but not as they are"
+    with pytest.raises(ValueError, match=message):
         found([lookup, lambda ids: ids + 1, keras.layers.Embedding(9, 2, name="own")], "string")
     with pytest.raises(ValueError, match=r"'own' reads the ids of 'names'.*class_rows\(\)"):
         found([lookup, OwnTable(name="own")], "string")

@@ -224,9 +224,8 @@ def test_an_epoch_below_those_that_are_there_is_refused(tmp_path):
     checkpoint = tfxc.cluster.Checkpoint(fitted(), tmp_path)
     checkpoint.save(999_999)
     checkpoint.save(1_000_000)
-    with pytest.raises(
-        ValueError, match="holds the checkpoint of epoch 1000000, beside which one of epoch 1 "
-    ):
+    message = "holds the checkpoint of epoch 1000000, beside which one of epoch 1 "
+    with pytest.raises(ValueError, match=message):
         checkpoint.save(1)
     checkpoint.save(1_000_000)
     assert checkpoint.restore() == 1_000_000

@@ -29,9 +29,8 @@ def lines_of(text, tmp_path):
 def test_the_line_of_a_broken_quote(text, line, chunk, tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.quotes._BYTES_PER_CHUNK", chunk)
     for start in ("", "\ufeff"):
-        with pytest.raises(
-            ValueError, match=rf"quote in line {line} is not closed.*'a' holds 3 .* in row 12"
-        ):
+        message = rf"quote in line {line} is not closed.*'a' holds 3 .* in row 12"
+        with pytest.raises(ValueError, match=message):
             lines_of(start + text, tmp_path).report(lambda position: position + 10)
 
 

@@ -129,9 +129,8 @@ def test_tail_split_bad_fractions(fractions):
 
 
 def test_tail_split_of_sequences_that_are_too_short():
-    with pytest.raises(
-        ValueError, match="validation part would be empty: 0.05 of the longest .* of 39 items"
-    ):
+    message = "validation part would be empty: 0.05 of the longest .* of 39 items"
+    with pytest.raises(ValueError, match=message):
         tail_split(Sequences.from_lists([range(39)]), 0.05, 0.1)
     with pytest.raises(ValueError, match="test part would be empty: 0.05 of .* of 39 items, are fewer than"):
         tail_split(Sequences.from_lists([range(39)]), 0.1, 0.05)

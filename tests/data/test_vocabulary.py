@@ -88,9 +88,8 @@ def test_ids_out_of_range(ids):
 
 def test_where_there_is_no_class_the_refusal_says_what_to_decode():
     names, ids = Vocabulary("abc"), np.array([2, -1, 0])
-    with pytest.raises(
-        ValueError, match=r"id -1 is outside \[0, 3\). A model returns -1 .*: decode ids\[ids >= 0\]"
-    ):
+    message = r"id -1 is outside \[0, 3\). A model returns -1 .*: decode ids\[ids >= 0\]"
+    with pytest.raises(ValueError, match=message):
         names.decode(ids)
     assert names.decode(ids[ids >= 0]) == ["c", "a"]
 

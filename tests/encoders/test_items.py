@@ -34,9 +34,8 @@ def test_ids_padded_with_minus_1_do_not_train(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     for own in (model, loaded):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=f"{MESSAGE} -1 to 4. It was batch 1 of epoch 1"
-        ):
+        message = f"{MESSAGE} -1 to 4. It was batch 1 of epoch 1"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             own.fit(ITEMS - 1, labels, verbose=0)
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MESSAGE} 3 to 8"):
             own.predict(ITEMS + 3, verbose=0)

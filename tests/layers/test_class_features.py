@@ -34,9 +34,8 @@ def test_features_of_data_frames_and_lists():
     frame = pd.DataFrame(of_arrays)
     assert EncodedHead(tower(), frame[["a", "a"]]).features.shape == (2, 2)
     for bad in (frame, {"a": np.array([1, None])}, [[1, 2], [3]]):
-        with pytest.raises(
-            ValueError, match=r"Features .* cannot be one array.* columns: \{name: .*to_numpy"
-        ):
+        message = r"Features .* cannot be one array.* columns: \{name: .*to_numpy"
+        with pytest.raises(ValueError, match=message):
             EncodedHead(tower(), bad)
 
 

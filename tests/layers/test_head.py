@@ -64,9 +64,8 @@ def test_queries_of_another_width_are_refused(name, width):
     layer, query = make_head(name, 9, 4), queries(3, width)
     ids = tf.zeros([3, 1], tf.int32)
     for ask in (layer, lambda query: layer.top_k(query, 2), lambda query: layer.score(query, ids)):
-        with pytest.raises(
-            ValueError, match=rf"was built for queries \[N, 4\], but query has shape \(3, {width}\)"
-        ):
+        message = rf"was built for queries \[N, 4\], but query has shape \(3, {width}\)"
+        with pytest.raises(ValueError, match=message):
             ask(query)
 
 

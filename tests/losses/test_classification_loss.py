@@ -131,7 +131,6 @@ def test_a_method_that_is_missing_is_named():
 
 def test_what_a_model_ranks_is_no_logits():
     best = {"ids": tf.constant([[1, 2]]), "scores": tf.constant([[1.0, 0.5]])}
-    with pytest.raises(
-        ValueError, match=r"takes the logits of all classes, .* tfxc.head_loss\(model.head, loss"
-    ):
+    message = r"takes the logits of all classes, .* tfxc.head_loss\(model.head, loss"
+    with pytest.raises(ValueError, match=message):
         SoftmaxCrossentropy()(tf.constant([1]), best)

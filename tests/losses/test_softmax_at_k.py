@@ -103,9 +103,8 @@ def test_over_all_classes_it_is_the_softmax_crossentropy():
 
 def test_it_trains_where_there_is_a_sampler():
     x, y = learnable(64)
-    with pytest.raises(
-        ValueError, match="SoftmaxAtK weighs by what a sampler draws.*give ExtremeClassifier a sampler"
-    ):
+    message = "SoftmaxAtK weighs by what a sampler draws.*give ExtremeClassifier a sampler"
+    with pytest.raises(ValueError, match=message):
         make_model(loss=SoftmaxAtK())
     model = make_model(MIDX(8, num_codewords=4, seed=0), SoftmaxAtK(k=3))
     history = model.fit(x, y, epochs=10, validation_data=(x, y), verbose=0).history

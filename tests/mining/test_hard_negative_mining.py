@@ -238,9 +238,8 @@ def test_a_table_of_other_classes_is_refused(patient, tmp_path):
     fitted(model, mining, 4)
     fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5, initial_epoch=4)
     model = tfxc.change_classes(model, names[::-1])
-    with pytest.raises(
-        ValueError, match="ids of other classes: the model has other class names, or the same"
-    ):
+    message = "ids of other classes: the model has other class names, or the same"
+    with pytest.raises(ValueError, match=message):
         fitted(model, mining, 6, initial_epoch=5)
     history = fitted(model, mining, 2)  # from the beginning: tables of later epochs are of another run
     assert np.isnan(history["mining/staleness"]).all()
@@ -366,9 +365,8 @@ def test_arguments_are_checked(tmp_path):
 @pytest.mark.traced
 def test_training_without_it_is_warned_of(tmp_path):
     for sampler in (HardNegatives(2, 4), Mixture([HardNegatives(2, 4), Uniform(3)])):
-        with pytest.warns(
-            UserWarning, match="no table, so all its draws are uniform: add .*HardNegativeMining"
-        ):
+        message = "no table, so all its draws are uniform: add .*HardNegativeMining"
+        with pytest.warns(UserWarning, match=message):
             model_of(sampler).fit(tfxc.data.with_example_ids(X), Y, verbose=0)
     model = traced_model()
     with warnings.catch_warnings(action="error"):

@@ -41,9 +41,8 @@ def test_metrics_that_do_not_take_ranked_ids_are_refused():
     model = make_model()
     for metric in ("accuracy", keras.metrics.AUC()):
         for metrics in (metric, [metric]):
-            with pytest.raises(
-                ValueError, match=r"metrics must be of tfxc\.metrics.* got .*(accur|AUC).*PrecisionAtK\(1\)"
-            ):
+            message = r"metrics must be of tfxc\.metrics.* got .*(accur|AUC).*PrecisionAtK\(1\)"
+            with pytest.raises(ValueError, match=message):
                 model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=metrics)
     for name in ("metrics", "weighted_metrics"):
         with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
@@ -65,9 +64,8 @@ def test_metrics_of_other_classes_are_refused(argument):
 @pytest.mark.both_keras
 @pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has none of them")
 def test_legacy_optimizers_are_refused():
-    with pytest.raises(
-        ValueError, match=r"tfxc\.optimizers, such as LazyAdam\(1e-3\).*but got Adam of .*legacy"
-    ):
+    message = r"tfxc\.optimizers, such as LazyAdam\(1e-3\).*but got Adam of .*legacy"
+    with pytest.raises(ValueError, match=message):
         make_model(optimizer=keras.optimizers.legacy.Adam())
 
 
@@ -85,9 +83,8 @@ def test_training_stops_before_the_weights_are_touched(eager):
     model.fit(x, y, batch_size=10, verbose=0)
     before = weights_of(model)
     bad = np.where(np.arange(20)[:, np.newaxis] == 3, np.nan, x)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="The query of training step 3 is nan at row 3 of the batch"
-    ):
+    message = "The query of training step 3 is nan at row 3 of the batch"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         model.fit(bad, y, batch_size=20, shuffle=False, verbose=0)
     weight = np.full(20, np.inf, np.float32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="^The loss of training step 3 is .*clipnorm"):

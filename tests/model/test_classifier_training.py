@@ -141,9 +141,8 @@ def test_encoder_and_head_of_a_model_stay():
     model.fit(x, y, verbose=0)
     for name, other in (("encoder", dense_encoder()), ("head", DenseHead(NUM_CLASSES))):
         own = getattr(model, name)
-        with pytest.raises(
-            ValueError, match=f"The {name} of a model cannot be exchanged.* Make another model"
-        ):
+        message = f"The {name} of a model cannot be exchanged.* Make another model"
+        with pytest.raises(ValueError, match=message):
             setattr(model, name, other)
         setattr(model, name, own)
         assert getattr(model, name) is own

@@ -96,9 +96,8 @@ def test_one_row_of_exclude_holds_for_all_of_a_batch(of_sequences):
     assert not np.isin(model.predict(data(1), verbose=0)["ids"], [1, 2]).any()
     assert model.evaluate(data(1), verbose=0) == model.evaluate(data(len(x)), verbose=0)
     model.fit(data(1), verbose=0)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="^exclude must have a row for each query, or one"
-    ):
+    message = "^exclude must have a row for each query, or one"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         model.evaluate(data(len(x) + 1), verbose=0)
 
 
@@ -182,9 +181,8 @@ def test_lists_of_classes_have_a_row_for_each_query():
     model = make_model()
     model.predict(features(3), verbose=0)
     for name in ("exclude", "allow"):
-        with pytest.raises(
-            ValueError, match=f"{name} must have a row for each .* rows are 2 and the queries 3"
-        ):
+        message = f"{name} must have a row for each .* rows are 2 and the queries 3"
+        with pytest.raises(ValueError, match=message):
             model.rank(features(3), 2, **{name: np.array([[1, 2], [3, 4]])})
         for num_rows in (3, 1):  # whatever shapes were traced before
             model.rank(features(3), 2, **{name: np.full((num_rows, 2), 1)})

@@ -33,9 +33,8 @@ def test_a_save_that_fails_leaves_the_earlier_file_whole(tmp_path, monkeypatch, 
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(keras.Model, method, fail)
-    with pytest.raises(
-        OSError, match=rf"No space left on device \(an earlier file is as it was\): '.*{name}'"
-    ):
+    message = rf"No space left on device \(an earlier file is as it was\): '.*{name}'"
+    with pytest.raises(OSError, match=message):
         getattr(model, method)(path)
     assert path.read_bytes() == whole and [file.name for file in tmp_path.iterdir()] == [name]
 
@@ -65,9 +64,8 @@ def test_a_model_is_not_saved_in_a_form_that_does_not_load(tmp_path, name, optio
 def test_weights_of_bfloat16_are_not_saved_in_a_form_that_does_not_load(tmp_path, name):
     head = tfxc.layers.DenseHead(NUM_CLASSES, table_dtype="bfloat16")
     model = make_model(head=head)
-    with pytest.raises(
-        ValueError, match=r"no weight of bfloat16 loads: save_weights\(\"model.weights.h5\"\)"
-    ):
+    message = r"no weight of bfloat16 loads: save_weights\(\"model.weights.h5\"\)"
+    with pytest.raises(ValueError, match=message):
         model.save_weights(tmp_path / name)
     assert not list(tmp_path.iterdir())
     before = head.table_variable.numpy()

@@ -182,9 +182,8 @@ def test_bad_labels_are_named():
 
 def test_a_dict_of_weights_is_refused():
     weights = {"item": np.ones(2), "price": np.ones(2)}
-    with pytest.raises(
-        ValueError, match=r"sample_weight must be an array.* dict of .*'item', 'price'.*\[\.\.\.\]"
-    ):
+    message = r"sample_weight must be an array.* dict of .*'item', 'price'.*\[\.\.\.\]"
+    with pytest.raises(ValueError, match=message):
         tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [1, 2], None, weights)
 
 

@@ -246,13 +246,11 @@ def test_bad_input_is_named(fold):
 @pytest.mark.kernels
 def test_the_op_names_the_id_that_no_class_has():
     table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([2, 2]), tf.zeros([2, 3], tf.int32)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"label_ids\[0, 0\] is 5, but there are 5 classes"
-    ):
+    message = r"label_ids\[0, 0\] is 5, but there are 5 classes"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         candidate_log_sum_exp(table, query, ids + 5, ids, tf.zeros([2, 3]))
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"class_ids\[0, 0\] is -2, but there are 5 classes"
-    ):
+    message = r"class_ids\[0, 0\] is -2, but there are 5 classes"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         candidate_log_sum_exp(table, query, ids, ids - 2, tf.zeros([2, 3]))
 
 

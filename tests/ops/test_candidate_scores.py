@@ -132,9 +132,8 @@ def test_empty_batches(score, queries, samples):
 def test_an_id_out_of_range_names_itself(score, in_graph, bad, row_offset):
     table = tf.Variable(tf.ones([5, 2]))
     compute = tf.function(score) if in_graph else score
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=rf"class_ids(.|\n)*{bad}(.|\n)*{5 - row_offset}"
-    ):
+    message = rf"class_ids(.|\n)*{bad}(.|\n)*{5 - row_offset}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         compute(table, tf.ones([2, 2]), [[0, 1], [0, bad]], row_offset=row_offset)
 
 

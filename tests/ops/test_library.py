@@ -56,9 +56,8 @@ def test_missing_library_warns_once_and_names_the_remedy(moved_library):
 def test_library_of_another_tensorflow_is_refused_before_it_is_loaded(moved_library):
     moved_library.write_bytes(b"would crash")
     moved_library.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.3.1"}))
-    with pytest.warns(
-        RuntimeWarning, match=rf"built for TensorFlow 2\.3\.1, but {tf.__version__} is running"
-    ):
+    message = rf"built for TensorFlow 2\.3\.1, but {tf.__version__} is running"
+    with pytest.warns(RuntimeWarning, match=message):
         assert library.load() is None
 
 

@@ -325,9 +325,8 @@ def test_bad_input_is_an_error():
     for num_probes in (0, 5):
         with pytest.raises(ValueError, match=rf"num_probes must be in \[1, 4\] \(M\), but is {num_probes}"):
             mach_top_k_probed(tables, family, 2, num_probes)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"exclude\[1, 1\] is 9, but there are 9 classes"
-    ):
+    message = r"exclude\[1, 1\] is 9, but there are 9 classes"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         mach_top_k(tables, family, 2, tf.constant([[0, 1], [2, 9], [-1, 3]]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="exclude|Dimension"):
         mach_top_k(tables, family, 2, tf.constant([[0, 1]]))

@@ -298,9 +298,8 @@ def test_the_op_checks_what_python_cannot_see():
     gradient = tf.IndexedSlices(tf.zeros([1, 4]), tf.constant([0]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="slot 1 has shape"):
         rowwise_adagrad_update(table, tf.Variable(tf.zeros([4])), gradient, 0.1, 1e-8)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="table of float32 or bfloat16 and slots of float32"
-    ):
+    message = "table of float32 or bfloat16 and slots of float32"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         rowwise_adagrad_update(table, tf.Variable(tf.zeros([5], tf.bfloat16)), gradient, 0.1, 1e-8)
     signature = [tf.TensorSpec(None, tf.int64)]
     seeded = tf.function(lambda seed: row_sgd_update(table, gradient, 0.1, seed), signature)

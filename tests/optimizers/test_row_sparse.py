@@ -129,9 +129,8 @@ def test_a_single_number_of_bfloat16_is_refused(optimizer_class):
 
 @every_optimizer
 def test_what_float16_does_not_hold_is_refused(optimizer_class):
-    with pytest.raises(
-        ValueError, match='weight table.* has the dtype float16, in which .* are 0: .*dtype="float32"'
-    ):
+    message = 'weight table.* has the dtype float16, in which .* are 0: .*dtype="float32"'
+    with pytest.raises(ValueError, match=message):
         optimizer_class(0.1).build([tf.Variable(tf.ones([2, 2], tf.float16), name="table")])
 
 

@@ -137,9 +137,8 @@ def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
         model.fit(X, Y, callbacks=[backup], verbose=0)
     model.fit(X, Y, verbose=0)
     steps = int(model.optimizer.iterations.numpy())
-    with pytest.raises(
-        ValueError, match=f"at step {steps // 2}, and this model is at step {steps}: fit would undo"
-    ):
+    message = f"at step {steps // 2}, and this model is at step {steps}: fit would undo"
+    with pytest.raises(ValueError, match=message):
         model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
     assert int(model.optimizer.iterations.numpy()) == steps
 
@@ -419,13 +418,11 @@ def test_backups_of_another_model_are_refused(tmp_path, two_epochs):
 
 def test_what_it_needs(tmp_path):
     for save_freq in (0, 1.5, "step"):
-        with pytest.raises(
-            ValueError, match='save_freq must be "epoch" or a number of steps, which must be an'
-        ):
+        message = 'save_freq must be "epoch" or a number of steps, which must be an'
+        with pytest.raises(ValueError, match=message):
             BackupAndRestore(tmp_path, save_freq)
-    with pytest.raises(
-        ValueError, match="only one BackupAndRestore, but these name the folders .*'one', 'two'"
-    ):
+    message = "only one BackupAndRestore, but these name the folders .*'one', 'two'"
+    with pytest.raises(ValueError, match=message):
         make_model().fit(X, Y, callbacks=[BackupAndRestore("one"), BackupAndRestore("two")], verbose=0)
     plain = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(1)])
     plain.compile("sgd", loss="mse")
@@ -456,9 +453,8 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
         fit(0.5, 1)
         fit(0.5, 2)
     for epochs in (3, 4):
-        with pytest.warns(
-            UserWarning, match="names the learning rate 0.001, but .* began with 0.5, and goes on"
-        ):
+        message = "names the learning rate 0.001, but .* began with 0.5, and goes on"
+        with pytest.warns(UserWarning, match=message):
             assert fit(0.001, epochs) == 0.5
 
 

@@ -180,9 +180,8 @@ def test_a_seed_that_is_no_integer_of_64_bits_is_refused(seed):
 def test_to_ask_before_it_is_built_is_refused(sampler):
     step = Step(tf.zeros([3, 4]), LABELS, score=lambda ids: tf.zeros(tf.shape(ids)))
     for ask in (sampler.sample, sampler.ask):
-        with pytest.raises(
-            ValueError, match=rf"{type(sampler).__name__} is not built yet.*build\(\(num_classes"
-        ):
+        message = rf"{type(sampler).__name__} is not built yet.*build\(\(num_classes"
+        with pytest.raises(ValueError, match=message):
             ask(step)
 
 

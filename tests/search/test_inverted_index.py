@@ -92,9 +92,8 @@ def test_recall_is_that_of_what_is_not_excluded():
     assert share < index.recall(head, query) - 0.02
     assert index.tune(head, query, recall=0.95, exclude=best[:, :20]) >= 0.95
     assert index.recall(head, query, exclude=best[:, :20]) >= 0.95
-    with pytest.raises(
-        ValueError, match="Recall is that of k=3981 classes, but exclude leaves a query fewer"
-    ):
+    message = "Recall is that of k=3981 classes, but exclude leaves a query fewer"
+    with pytest.raises(ValueError, match=message):
         index.recall(head, query, k=3981, exclude=best[:, :20])
 
 

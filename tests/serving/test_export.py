@@ -404,9 +404,8 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="build it, or the model, before the index"):
         unbuilt.export(tmp_path / "1", index=earlier)
     for other in (faiss_index(make_model().head, "Flat"), "index"):
-        with pytest.raises(
-            ValueError, match=rf"must be a tfxc\.search\.InvertedIndex.* {type(other).__name__}"
-        ):
+        message = rf"must be a tfxc\.search\.InvertedIndex.* {type(other).__name__}"
+        with pytest.raises(ValueError, match=message):
             make_model().export(tmp_path / "1", index=other)
     assert os.listdir(tmp_path) == []
 
@@ -684,9 +683,8 @@ def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         model = make_model()
-        with pytest.raises(
-            ValueError, match=r"scope of the MirroredStrategy .* outside of strategy\.scope\(\)"
-        ):
+        message = r"scope of the MirroredStrategy .* outside of strategy\.scope\(\)"
+        with pytest.raises(ValueError, match=message):
             model.export(tmp_path / "1")
     model.export(tmp_path / "1")
     assert (tmp_path / "1" / "saved_model.pb").exists()
