@@ -16,26 +16,9 @@ from sampler_checks import head_of
 from scipy.optimize import minimize
 
 import tfxc
+from tfxc import samplers
 from tfxc._keras import IS_KERAS_3
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers import (
-    LSH,
-    MIDX,
-    RFF,
-    Draw,
-    HardNegatives,
-    InBatch,
-    LearnedMIDX,
-    LogUniform,
-    Mixture,
-    Sampler,
-    SearchedHardNegatives,
-    Softmax,
-    Sphere,
-    Step,
-    Uniform,
-    Unigram,
-)
 
 if not IS_KERAS_3:
     pytest.skip("Keras has no part in the estimates", allow_module_level=True)
@@ -74,31 +57,37 @@ class OneRow:
 
 
 def hard_negatives(size):
-    sampler = HardNegatives(2, size - 2, num_retrieved=6, seed=1)
+    sampler = samplers.HardNegatives(2, size - 2, num_retrieved=6, seed=1)
     sampler.table = OneRow()
     return sampler
 
 
 # By name: a sampler of so many draws, given the share of each class among the labels.
 SAMPLERS = {
-    "Uniform": lambda size, share: Uniform(size, seed=1),
-    "LogUniform": lambda size, share: LogUniform(size, seed=1),
-    "Unigram": lambda size, share: Unigram(size, counts=1000 * share, power=0.75, seed=1),
-    "Unigram, counting": lambda size, share: Unigram(size, seed=1),
-    "MIDX rq": lambda size, share: MIDX(size, num_codewords=3, seed=1),
-    "MIDX pq": lambda size, share: MIDX(size, num_codewords=3, quantizer="pq", seed=1),
-    "LearnedMIDX": lambda size, share: LearnedMIDX(size, num_codewords=3, quantizer="pq", seed=1),
-    "Softmax": lambda size, share: Softmax(size, seed=1),
-    "Sphere": lambda size, share: Sphere(size, alpha=1.0, seed=1),
-    "RFF": lambda size, share: RFF(size, seed=1),
-    "LSH": lambda size, share: LSH(size, num_tables=4, num_bits=2, seed=1),
-    "LSH, union": lambda size, share: LSH(size, num_tables=4, num_bits=2, candidates="union", seed=1),
+    "Uniform": lambda size, share: samplers.Uniform(size, seed=1),
+    "LogUniform": lambda size, share: samplers.LogUniform(size, seed=1),
+    "Unigram": lambda size, share: samplers.Unigram(size, counts=1000 * share, power=0.75, seed=1),
+    "Unigram, counting": lambda size, share: samplers.Unigram(size, seed=1),
+    "MIDX rq": lambda size, share: samplers.MIDX(size, num_codewords=3, seed=1),
+    "MIDX pq": lambda size, share: samplers.MIDX(size, num_codewords=3, quantizer="pq", seed=1),
+    "LearnedMIDX": lambda size, share: samplers.LearnedMIDX(size, num_codewords=3, quantizer="pq", seed=1),
+    "Softmax": lambda size, share: samplers.Softmax(size, seed=1),
+    "Sphere": lambda size, share: samplers.Sphere(size, alpha=1.0, seed=1),
+    "RFF": lambda size, share: samplers.RFF(size, seed=1),
+    "LSH": lambda size, share: samplers.LSH(size, num_tables=4, num_bits=2, seed=1),
+    "LSH, union": lambda size, share: samplers.LSH(
+        size, num_tables=4, num_bits=2, candidates="union", seed=1
+    ),
     "HardNegatives": lambda size, share: hard_negatives(size),
-    "SearchedHardNegatives": lambda size, share: SearchedHardNegatives(2, size - 2, num_cells=4, seed=1),
-    "InBatch": lambda size, share: InBatch(counts=1e6 * share, seed=1),
-    "InBatch, counting": lambda size, share: InBatch(seed=1),
-    "InBatch, draws": lambda size, share: InBatch(size, counts=1e6 * share, seed=1),
-    "Mixture": lambda size, share: Mixture([Uniform(size // 2, seed=1), InBatch(counts=1e6 * share, seed=2)]),
+    "SearchedHardNegatives": lambda size, share: samplers.SearchedHardNegatives(
+        2, size - 2, num_cells=4, seed=1
+    ),
+    "InBatch": lambda size, share: samplers.InBatch(counts=1e6 * share, seed=1),
+    "InBatch, counting": lambda size, share: samplers.InBatch(seed=1),
+    "InBatch, draws": lambda size, share: samplers.InBatch(size, counts=1e6 * share, seed=1),
+    "Mixture": lambda size, share: samplers.Mixture(
+        [samplers.Uniform(size // 2, seed=1), samplers.InBatch(counts=1e6 * share, seed=2)]
+    ),
 }
 FLAT = 4e-4  # a gradient: below it float32 has no more to say, and the KL is right to 2e-4
 OF_THE_BATCH = {name for name in SAMPLERS if name.startswith(("InBatch", "Mixture"))}
@@ -125,7 +114,9 @@ def answers(sampler, labels, batch_size):
 
     def ask(labels):
         size = tf.shape(labels)[0]
-        draw = sampler.sample(Step(tf.repeat(tf.constant(QUERY), size, axis=0), labels, tf.range(size)))
+        draw = sampler.sample(
+            samplers.Step(tf.repeat(tf.constant(QUERY), size, axis=0), labels, tf.range(size))
+        )
         ids = draw.ids if draw.ids.shape.rank == 2 else tf.repeat(draw.ids[tf.newaxis], size, axis=0)
         slots = tf.zeros_like(draw.label_log_expected_count) if draw.label_slots is None else draw.label_slots
         return (
@@ -136,14 +127,14 @@ def answers(sampler, labels, batch_size):
         )
 
     if batch_size == len(labels):
-        return Draw(*ask(tf.constant(labels, tf.int32)))
+        return samplers.Draw(*ask(tf.constant(labels, tf.int32)))
     batches = tf.constant(labels.reshape(-1, batch_size, labels.shape[1]), tf.int32)
     kinds = tf.int32, tf.float32, tf.float32, tf.float32
     every = tf.function(lambda: tf.map_fn(ask, batches, fn_output_signature=kinds), autograph=False)()
-    return Draw(*(tf.reshape(part, [len(labels), part.shape[2]]) for part in every))
+    return samplers.Draw(*(tf.reshape(part, [len(labels), part.shape[2]]) for part in every))
 
 
-class Replay(Sampler):
+class Replay(samplers.Sampler):
     def sample(self, step):
         return self.answer
 
@@ -157,7 +148,7 @@ def loss_of_logits(estimator, num_labels):
     table, floats = tf_variable(head.table), tf.TensorSpec([None, None])
     labels_like = tf.TensorSpec([None, num_labels], tf.int32)
     of_labels = tf.TensorSpec([None, num_labels])
-    draw_like = Draw(tf.TensorSpec([None, None], tf.int32), floats, of_labels, of_labels)
+    draw_like = samplers.Draw(tf.TensorSpec([None, None], tf.int32), floats, of_labels, of_labels)
 
     @tf.function(input_signature=[tf.TensorSpec([NUM_CLASSES]), labels_like, draw_like], autograph=False)
     def function(logits, labels, draw):

@@ -2,48 +2,37 @@ import pytest
 import tensorflow as tf
 
 from tfxc._keras import IS_KERAS_3, keras
-from tfxc._keras.optimizers import (
-    add_slot,
-    build_optimizer,
-    constraint_of,
-    learning_rate_variable,
-    serialized_learning_rate,
-    start_optimizer,
-    steps_variable,
-    unlisted_variables,
-    variable_index,
-    variables_of_optimizer,
-)
+from tfxc._keras import optimizers as house
 from tfxc._keras.weights import tf_variable
 
 
 class Own(keras.optimizers.Optimizer):
     def __init__(self, learning_rate=None, name="own", **options):
-        start_optimizer(self, learning_rate, name, **options)
+        house.start_optimizer(self, learning_rate, name, **options)
 
     def build(self, variables):
         super().build(variables)
         self._built = True  # as optimizers of tf-keras do
-        self.sums = [add_slot(self, variable, "sum", variable.shape, 2.0) for variable in variables]
+        self.sums = [house.add_slot(self, variable, "sum", variable.shape, 2.0) for variable in variables]
 
     def update_step(self, gradient, variable, learning_rate=None):
-        index = variable_index(self, variable)
-        self.constraint = constraint_of(self, index, variable)
+        index = house.variable_index(self, variable)
+        self.constraint = house.constraint_of(self, index, variable)
         tf_variable(self.sums[index]).assign_add(tf.cast(gradient, tf.float32))
         step = tf.cast(gradient, tf.float32) * tf.cast(self.learning_rate, tf.float32)
         tf_variable(variable).assign_sub(tf.cast(step, variable.dtype))
 
     def get_config(self):
         config = super().get_config()
-        return {**config, "learning_rate": serialized_learning_rate(self, config)}
+        return {**config, "learning_rate": house.serialized_learning_rate(self, config)}
 
 
 def test_the_variable_of_a_learning_rate():
     optimizer = keras.optimizers.SGD(0.5)
-    learning_rate_variable(optimizer).assign(0.25)
+    house.learning_rate_variable(optimizer).assign(0.25)
     assert float(optimizer.learning_rate) == 0.25
     follows = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
-    assert learning_rate_variable(follows) is None
+    assert house.learning_rate_variable(follows) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -57,20 +46,20 @@ def test_an_optimizer_of_ones_own_keeps_slots_of_float32(dtype):
     gradient = tf.ones([2], dtype)
     optimizer.apply_gradients([(gradient, bias), (gradient, table)])
     assert optimizer.constraint is positive
-    build_optimizer(optimizer, [bias, table])  # changes nothing
-    assert [variable_index(optimizer, own) for own in (bias, table)] == [0, 1]
-    assert variable_index(optimizer, tf.Variable(1.0)) is None
+    house.build_optimizer(optimizer, [bias, table])  # changes nothing
+    assert [house.variable_index(optimizer, own) for own in (bias, table)] == [0, 1]
+    assert house.variable_index(optimizer, tf.Variable(1.0)) is None
     slots = [tf_variable(slot) for slot in optimizer.sums]
     assert [slot.numpy().tolist() for slot in slots] == [[3.0, 3.0]] * 2
     assert slots[0].dtype == tf.float32 and "sum" in slots[0].name
-    listed = variables_of_optimizer(optimizer)
+    listed = house.variables_of_optimizer(optimizer)
     assert all(any(slot is own for own in listed) for slot in slots)
     assert tf.cast(tf_variable(table), tf.float32).numpy().tolist() == [0.5, 0.5]
 
 
 def test_a_learning_rate_is_kept_in_a_config():
     optimizer = Own(0.5)
-    learning_rate_variable(optimizer).assign(0.125)
+    house.learning_rate_variable(optimizer).assign(0.125)
     assert float(optimizer.get_config()["learning_rate"]) == 0.125
 
 
@@ -79,15 +68,15 @@ def test_every_call_is_counted():
     optimizer, table = keras.optimizers.SGD(0.5, **accumulating), tf.Variable([1.0])
     for _ in range(2):
         optimizer.apply_gradients([(tf.constant([1.0]), table)])
-    assert int(steps_variable(optimizer)) == 2
+    assert int(house.steps_variable(optimizer)) == 2
 
 
 def test_what_a_step_changes_is_listed():
     optimizer, table = keras.optimizers.Nadam(), tf.Variable([1.0])
-    build_optimizer(optimizer, [table])
-    listed = variables_of_optimizer(optimizer)
+    house.build_optimizer(optimizer, [table])
+    listed = house.variables_of_optimizer(optimizer)
     before = [variable.numpy() for variable in listed]
     optimizer.apply_gradients([(tf.constant([1.0]), table)])
     # Two moments, the product of the momentum and the counter.
     assert sum((old != new.numpy()).any() for old, new in zip(before, listed, strict=True)) == 4
-    assert len(unlisted_variables(optimizer)) == (0 if IS_KERAS_3 else 1)
+    assert len(house.unlisted_variables(optimizer)) == (0 if IS_KERAS_3 else 1)

@@ -3,14 +3,7 @@ import pytest
 import tensorflow as tf
 from loss_checks import logits_for, softplus, value_and_gradient
 
-from tfxc.losses import (
-    LOGSUMEXP,
-    LOGSUMEXP_OF_CANDIDATES,
-    SOFTPLUS,
-    SQUARED_HINGE,
-    SoftmaxCrossentropy,
-    weighted_sum_of,
-)
+from tfxc import losses
 from tfxc.losses.reductions import log_sum_exp
 from tfxc.scored import MASKED_LOGIT, Scored
 
@@ -20,7 +13,9 @@ REFERENCES = {
     "squared_hinge": lambda logits: (np.maximum(0, 1 + logits.astype(np.float64)) ** 2).sum(1),
 }
 EACH = pytest.mark.parametrize(
-    "reduction", [LOGSUMEXP, SOFTPLUS, SQUARED_HINGE], ids=lambda reduction: reduction.kernel
+    "reduction",
+    [losses.LOGSUMEXP, losses.SOFTPLUS, losses.SQUARED_HINGE],
+    ids=lambda reduction: reduction.kernel,
 )
 
 
@@ -62,10 +57,10 @@ def test_the_log_of_no_class_is_finite(logits):
 
 
 def test_infinite_logits_are_not_lost():
-    assert LOGSUMEXP.of(tf.constant([[0.0, np.inf]])).numpy() == [np.inf]
-    assert np.isnan(LOGSUMEXP.of(tf.constant([[0.0, np.nan]])).numpy()).all()
-    assert LOGSUMEXP.of(tf.constant([[0.0, -np.inf]])).numpy() == [0.0]
-    assert LOGSUMEXP.of(tf.constant([[-np.inf, -np.inf]])).numpy() == [-np.inf]
+    assert losses.LOGSUMEXP.of(tf.constant([[0.0, np.inf]])).numpy() == [np.inf]
+    assert np.isnan(losses.LOGSUMEXP.of(tf.constant([[0.0, np.nan]])).numpy()).all()
+    assert losses.LOGSUMEXP.of(tf.constant([[0.0, -np.inf]])).numpy() == [0.0]
+    assert losses.LOGSUMEXP.of(tf.constant([[-np.inf, -np.inf]])).numpy() == [-np.inf]
 
 
 CANDIDATES = Scored(tf.constant([[0.5, 2.0, MASKED_LOGIT]]), tf.math.log([[0.1, 0.5, 1.0]]))
@@ -75,13 +70,13 @@ HITS = tf.constant([[-1, 0, -1]])
 @pytest.mark.parametrize(
     ("folding", "want"),
     [
-        (LOGSUMEXP_OF_CANDIDATES, np.log(np.exp(0.5) / 0.1 + np.exp(2.0) / 0.5)),
-        (SoftmaxCrossentropy("partition").over_candidates, 0.5 - np.log(0.1)),
+        (losses.LOGSUMEXP_OF_CANDIDATES, np.log(np.exp(0.5) / 0.1 + np.exp(2.0) / 0.5)),
+        (losses.SoftmaxCrossentropy("partition").over_candidates, 0.5 - np.log(0.1)),
         (
-            SoftmaxCrossentropy("nce").over_candidates,
+            losses.SoftmaxCrossentropy("nce").over_candidates,
             softplus(0.5 - np.log(0.1)) + softplus(2.0 - np.log(0.5)),
         ),
-        (weighted_sum_of(tf.nn.relu), 0.5 / 0.1),
+        (losses.weighted_sum_of(tf.nn.relu), 0.5 / 0.1),
     ],
     ids=["log sum", "log sum of others", "noise", "weighted"],
 )

@@ -1,16 +1,7 @@
 import numpy as np
 import pytest
+import sampler_checks as checks
 import tensorflow as tf
-from sampler_checks import (
-    all_probs,
-    check_distribution,
-    check_reproducible,
-    clustered,
-    head_of,
-    queries,
-    sample,
-    softmax,
-)
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import MIDX, Softmax, Step
@@ -19,7 +10,7 @@ from tfxc.samplers import MIDX, Softmax, Step
 def built(vectors, num_negatives=10, **options):
     sampler = Softmax(num_negatives, **{"seed": 5, **options})
     sampler.build(vectors.shape)
-    sampler.refresh(head_of(vectors))
+    sampler.refresh(checks.head_of(vectors))
     return sampler
 
 
@@ -27,20 +18,22 @@ def test_rare_classes_come_as_often_as_they_should():
     """999 of 1000 classes share 1e-5 of the probability: more than 32-bit sums resolve."""
     vectors = np.full((1000, 1), np.log(1e-5 / 999), np.float32)
     vectors[0] = np.log(1 - 1e-5)
-    ids, _ = sample(built(vectors, 4_000_000), np.ones((1, 1), np.float32), [[0]])
+    ids, _ = checks.sample(built(vectors, 4_000_000), np.ones((1, 1), np.float32), [[0]])
     assert 15 < (ids.numpy() != 0).sum() < 80
 
 
 def test_draws_of_different_queries_are_independent():
     """No run of five draws comes twice, as random numbers shared between threads would make it."""
     sampler = built(np.zeros((1000, 1), np.float32))
-    ids, _ = sample(sampler, np.zeros((2000, 1), np.float32), np.zeros((2000, 1), np.int32))
+    ids, _ = checks.sample(sampler, np.zeros((2000, 1), np.float32), np.zeros((2000, 1), np.int32))
     runs = np.lib.stride_tricks.sliding_window_view(ids.numpy().ravel(), 5)
     assert len(np.unique(runs, axis=0)) == len(runs)
 
 
 def test_without_queries():
-    ids, counted = sample(built(np.ones((5, 2), np.float32)), np.zeros((0, 2), np.float32), np.zeros((0, 1)))
+    ids, counted = checks.sample(
+        built(np.ones((5, 2), np.float32)), np.zeros((0, 2), np.float32), np.zeros((0, 1))
+    )
     assert ids.shape == counted.shape == (0, 10)
 
 
@@ -55,7 +48,7 @@ def test_logits_that_are_not_finite_name_the_query(traced):
 
 
 def test_reproducible():
-    check_reproducible(lambda seed: Softmax(5, seed=seed), (300, 6), 6)
+    checks.check_reproducible(lambda seed: Softmax(5, seed=seed), (300, 6), 6)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -63,22 +56,22 @@ def test_reproducible():
 def test_uniform_and_then_the_softmax(num_classes, shared):
     sampler, vectors, query = (
         Softmax(10, shared=shared, seed=5),
-        clustered(num_classes, 7),
-        queries(3, 7),
+        checks.clustered(num_classes, 7),
+        checks.queries(3, 7),
     )
     sampler.build((num_classes, 7))
-    np.testing.assert_allclose(all_probs(sampler, query), 1 / num_classes, rtol=1e-5)
-    sampler.refresh(head_of(vectors))
+    np.testing.assert_allclose(checks.all_probs(sampler, query), 1 / num_classes, rtol=1e-5)
+    sampler.refresh(checks.head_of(vectors))
     of = query.mean(0, keepdims=True) if shared else query
     np.testing.assert_allclose(
-        all_probs(sampler, query), softmax(of.astype(np.float64) @ vectors.T), atol=1e-5
+        checks.all_probs(sampler, query), checks.softmax(of.astype(np.float64) @ vectors.T), atol=1e-5
     )
-    check_distribution(sampler, 7, num_draws=100_000)
+    checks.check_distribution(sampler, 7, num_draws=100_000)
 
 
 def test_midx_is_what_the_three_stages_make_up():
     """Row, column and class, each by its exact share, whatever the codebooks: here fitted ones."""
-    head, query = head_of(clustered(60, 6)), queries(3, 6).astype(np.float64)
+    head, query = checks.head_of(checks.clustered(60, 6)), checks.queries(3, 6).astype(np.float64)
     exact, fitted = Softmax(5, seed=5), MIDX(5, num_codewords=4, seed=5)
     for sampler in (exact, fitted):
         sampler.build((60, 6))
@@ -94,4 +87,4 @@ def test_midx_is_what_the_three_stages_make_up():
     row_prob /= row_prob.sum(1, keepdims=True)
     column_prob = omega * np.exp(query @ second.T)[:, np.newaxis] / psi[:, :, np.newaxis]
     staged = row_prob[:, row] * column_prob[:, row, column] * within / omega[:, row, column]
-    np.testing.assert_allclose(all_probs(exact, query.astype(np.float32)), staged, atol=1e-5)
+    np.testing.assert_allclose(checks.all_probs(exact, query.astype(np.float32)), staged, atol=1e-5)
