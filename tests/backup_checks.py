@@ -98,8 +98,6 @@ class Again:
 
 
 def copy_as_killed(folder, to):
-    """Copies what a process leaves of a folder if it is killed at this moment."""
-
     def copy(source, target):
         with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
             shutil.copy2(source, target)

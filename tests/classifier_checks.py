@@ -1,5 +1,3 @@
-"""What the tests of the model share: small encoders, data that can be learnt, and rankings in NumPy."""
-
 import numpy as np
 import tensorflow as tf
 

@@ -28,17 +28,14 @@ CLASSIFIER = PACKAGE / "model" / "classifier.py"
 
 
 def parsed(path):
-    """The syntax tree of a file of the package."""
     return ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
 
 
 def class_of(path, name):
-    """The definition of a class."""
     return next(node for node in parsed(path).body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
 def public_names(name):
-    """The public names of a contract that are its own."""
     names = set()
     for node in class_of(CONTRACTS[name], name).body:
         if isinstance(node, ast.FunctionDef):

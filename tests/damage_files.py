@@ -107,7 +107,6 @@ KINDS = (Vocabularies, SequenceFolders, HardNegatives, Backups, SavedModels)
 
 
 def damaged(content, trial, random):
-    """The bytes, cut short, with one bit changed, or with a stretch replaced."""
     content = bytearray(content)
     at = random.integers(len(content))
     if trial % 3 == 0:
@@ -120,7 +119,6 @@ def damaged(content, trial, random):
 
 
 def outcomes(kind, times, seed=0):
-    """How many were refused, read whole, and read as something else."""
     random, counts = np.random.default_rng(seed), [0, 0, 0]
     with tempfile.TemporaryDirectory() as place:
         whole = Path(place) / "whole"

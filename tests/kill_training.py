@@ -36,8 +36,6 @@ SAVE_FREQ = 7
 
 
 class Patient(hard_negative_mining.BackgroundSearch):
-    """A search that ends where it begins: when one behind training ends is never the same twice."""
-
     def __init__(self, *args):
         super().__init__(*args)
         self._thread.join()
@@ -57,7 +55,6 @@ class Record(keras.callbacks.Callback):
 
 
 def slow(owner, name, stage, pause):
-    """Says where the process is, and makes that last, so that kills hit it."""
     function = getattr(owner, name)
 
     def said(*args, **kwargs):
@@ -72,7 +69,6 @@ def slow(owner, name, stage, pause):
 
 
 def train(folder, pause=0.0):
-    """The script that is run again: trains, and returns a digest of all that it came to."""
     with (
         slow(checked_file, "_written", "save", pause),
         slow(checked_file.os, "replace", "rename", pause),
@@ -124,7 +120,6 @@ def fitted(folder, pause):
 
 
 def digest_of(model, history, losses):
-    """Of all variables, of the history but for times, and of the loss of every step."""
     digest = hashlib.sha256()
     for name, variable in variables_of_training(model).items():
         digest.update(name.encode() + variable.numpy().tobytes())
@@ -159,7 +154,6 @@ def life(folder, pause, stage=None, seconds=0.0):
 
 
 def survive(num_kills, pause, longest, seed=0):
-    """Kills trainings so many times, and compares the end of each; how often each stage was hit."""
     rng, hit = random.Random(seed), collections.Counter()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
         expected = train(folder)

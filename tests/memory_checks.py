@@ -1,5 +1,3 @@
-"""What the tests of memory share: the tensors that a function makes, and what a call takes."""
-
 from pathlib import Path
 
 

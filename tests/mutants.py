@@ -21,8 +21,6 @@ CONSISTENCY = "tests/test_consistency.py"
 
 
 class Mutant(NamedTuple):
-    """A wrong version of a line: ``old`` stands in ``path`` once, ``new`` takes its place."""
-
     what: str
     path: str
     old: str
@@ -266,7 +264,6 @@ MUTANTS += forks()
 
 
 def copy_of_the_project(folder):
-    """Copies what git tracks, and the compiled ops."""
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
     built = [path.relative_to(ROOT) for path in (ROOT / "tfxc" / "ops").glob("_tfxc_ops.*")]
     for path in [*tracked.stdout.split(), *built]:
@@ -277,7 +274,6 @@ def copy_of_the_project(folder):
 
 
 def verdict(mutant, folder):
-    """What became of a mutant: "found", "MISSED" or why it could not be tried."""
     path = Path(folder, mutant.path)
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
@@ -293,7 +289,6 @@ def verdict(mutant, folder):
 
 
 def run_tests(folder, options, environment):
-    """The exit status of pytest in a copy of the project; what it prints goes nowhere."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)

@@ -15,8 +15,6 @@ _CONTEXT.set_forkserver_preload(["tfxc"])
 
 
 class Process:
-    """A Python program that runs in a process of its own: a file of this folder, or source code."""
-
     def __init__(self, program, *arguments, **environment):
         self._folder = tempfile.TemporaryDirectory()
         self._output, self._errors = (Path(self._folder.name, name) for name in ("output", "errors"))

@@ -1,5 +1,3 @@
-"""What the tests of all samplers share: the checks of a distribution, and a head to refresh from."""
-
 import numpy as np
 import tensorflow as tf
 from scipy import stats
@@ -54,7 +52,6 @@ def softmax(logits):
 
 
 def quantised(sampler):
-    """The class vectors of a MIDX sampler, each the sum (or halves) of its codewords."""
     first, second = (tf_variable(codebook).numpy().astype(np.float64) for codebook in sampler.codebooks)
     row, column = np.divmod(tf_variable(sampler.cell).numpy(), sampler.num_codewords)
     parts = first[row], second[column]
@@ -67,7 +64,6 @@ def quantised_softmax(sampler, query):
 
 
 def divergence(p, q):
-    """KL(p ‖ q), the mean over the rows."""
     return np.mean(np.sum(p * (np.log(p) - np.log(q)), axis=1))
 
 
@@ -93,7 +89,6 @@ def p_value(ids, probs):
 
 
 def check_distribution(sampler, dim, num_draws=200_000, seed=0):
-    """A built sampler's Q sums to 1, is what the draws follow, and gives the expected counts."""
     size = sampler.num_negatives
     base = queries(1 if sampler.shared else 2, dim, seed)
     probs = all_probs(sampler, base)
@@ -134,7 +129,6 @@ def check_without_queries(sampler):
 
 
 def check_reproducible(make, shape, dim):
-    """Same seed, same draws; the next step's and another seed's draws differ."""
     query = queries(40, dim)
     labels = labels_for(query)
 

@@ -53,7 +53,6 @@ ALLOWED["catalogue"].add("data")  # sequences tell what stands beside a new clas
 
 
 def part_of(path, package):
-    """The part of the house a file belongs to: the folder or module right under the package."""
     return path.relative_to(package).with_suffix("").parts[0]
 
 
@@ -73,7 +72,6 @@ def dotted_module(path, package):
 
 
 def import_violations(path, package=PACKAGE):
-    """What a file imports against the layering, one message each."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     part = part_of(path, package)
     for name in imported_modules(tree, dotted_module(path, package)):

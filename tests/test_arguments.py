@@ -1,5 +1,3 @@
-"""Arguments that many constructors check."""
-
 import inspect
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Files and folders that appear under their name only when all of them is on the disk."""
-
 import os
 
 import pytest

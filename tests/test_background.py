@@ -1,5 +1,3 @@
-"""A thread that gives way."""
-
 import os
 import sys
 import threading

@@ -1,5 +1,3 @@
-"""Initial values in blocks: as many and as large as those of the whole table, and no block like another."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -54,7 +52,6 @@ def test_fans_of_the_whole_shape():
 
 
 def shards(initializer, sizes):
-    """What a strategy with parameter servers asks an initializer for."""
     starts = np.cumsum([0, *sizes[:-1]])
     return [
         in_blocks(initializer)((ROWS, DIM), partition_shape=(size, DIM), partition_offset=(start, 0)).numpy()

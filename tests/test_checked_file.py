@@ -1,5 +1,3 @@
-"""Files that are read as they were written, or refused by name."""
-
 import os
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Reading a head's class vectors."""
-
 import faiss
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-"""K-means, and the rows that stand for all."""
-
 import numpy as np
 import pytest
 

@@ -27,7 +27,6 @@ COUNTS = np.arange(1.0, NUM_CLASSES + 1)
 
 
 def item_tower(name=None):
-    """Features of items to class vectors; with a name, from a dict."""
     inputs = keras.Input((6,), name="features")
     return keras.Model({name: inputs} if name else inputs, keras.layers.Dense(6)(inputs))
 
@@ -183,7 +182,6 @@ REPRESENTATIVES = [
 
 
 def named(names, both=REPRESENTATIVES):
-    """Parametrizes a test; under both Keras, which save all others by the same methods of one base class."""
     marks = dict.fromkeys(both, pytest.mark.both_keras)
     return pytest.mark.parametrize("name", [pytest.param(own, marks=marks.get(own, ())) for own in names])
 
@@ -199,7 +197,6 @@ STATEFUL = named(STATES, ["MultiOptimizer", "Mixture, learnable"])
 
 
 def public(module, base):
-    """The names of a module's public classes of a kind, without the base class itself."""
     found = {name: getattr(module, name) for name in module.__all__}
     return {name for name, item in found.items() if isinstance(item, type) and issubclass(item, base)} - {
         base.__name__
@@ -267,7 +264,6 @@ def assert_alike(one, other):
 
 
 def assert_goes_on_alike(one, other):
-    """Equal predictions and losses, and after equal further training equal weights."""
     x, y = data_of(one)
     for key, value in one.predict(x, verbose=0).items():
         np.testing.assert_array_equal(value, other.predict(x, verbose=0)[key])
@@ -278,7 +274,6 @@ def assert_goes_on_alike(one, other):
 
 
 def plain(config):
-    """A config without the shapes its parts were built with, which are not arguments."""
     if isinstance(config, dict):
         return {key: plain(value) for key, value in config.items() if key != "build_config"}
     return [plain(item) for item in config] if isinstance(config, list) else config
@@ -334,7 +329,6 @@ def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
-    """By the layers' attributes: an optimizer that has not taken a step leads to no weight."""
     model, other = trained_once(name), model_of(name)
     path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=other, optimizer=other.optimizer).read(path).expect_partial()

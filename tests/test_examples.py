@@ -67,7 +67,6 @@ def run_alone(script, *arguments):
 
 
 def interrupt(script, *arguments, after=1):
-    """The same, ended in a training, as if the program were killed, at the end of the epoch after so many."""
     replace = os.replace
 
     def replace_or_end(source, target):
@@ -101,7 +100,6 @@ def test_only_public_names_are_used():
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_starts_quietly(program):
-    """What all programs share comes before TensorFlow, and takes away what that says at its start."""
     tree = ast.parse((EXAMPLES / program).read_text(encoding="utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     names = [getattr(node, "module", None) or node.names[0].name for node in imports]
@@ -199,7 +197,6 @@ def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
 
 
 def write_corpus(folder, words="the old man looked at sea . who is there ?"):
-    """Penn Treebank in small: each word is told by the one before it."""
     folder.mkdir()
     line = " " + " ".join(words.split()[:5]) + " <unk> \n " + " ".join(words.split()[5:]) + " \n"
     for name, copies in [("train", 60), ("valid", 12), ("test", 12)]:
@@ -239,7 +236,6 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
 
 
 def write_points(path, num_points, seed):
-    """Points whose two labels are told by their features."""
     random = np.random.default_rng(seed)
     lines = [f"{num_points} 30 10"]
     for _ in range(num_points):

@@ -1,5 +1,3 @@
-"""A callback of the user's surrounds fit as those of the package do."""
-
 import contextlib
 
 import numpy as np

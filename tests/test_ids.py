@@ -1,5 +1,3 @@
-"""Sets of class ids: checked, without duplicates, compared."""
-
 import re
 
 import numpy as np
@@ -83,7 +81,6 @@ def test_hits_name_the_column_of_the_positive():
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("width", [0, 1, 2, 9])
 def test_hits_are_those_of_each_id_compared_with_each_label(width, shared):
-    """Of repeated labels the last, and of padding none."""
     random = np.random.default_rng(width)
     ids = random.integers(-1, 12, size=30 if shared else (40, 30)).astype(np.int32)
     labels = random.integers(-1, 12, size=(40, width)).astype(np.int32)
@@ -96,7 +93,6 @@ def test_hits_are_those_of_each_id_compared_with_each_label(width, shared):
 
 @pytest.mark.traced
 def test_hits_of_many_candidates_and_labels_take_little_memory():
-    """All labels of a batch as candidates: compared each with each, they would be a gigabyte at once."""
     labels = tf.range(256 * 64) % 5000
     shapes = all_shapes(tf.function(hits).get_concrete_function(labels, tf.reshape(labels, [256, 64])))
     assert all(shape.is_fully_defined() for shape in shapes)
@@ -104,7 +100,6 @@ def test_hits_of_many_candidates_and_labels_take_little_memory():
 
 
 def test_an_empty_slot_hits_no_padding():
-    """Both are -1."""
     for labels in ([[-1], [3]], [[-1, -1], [3, -1]]):
         found = hits(tf.constant([[-1, 3], [-1, 3]]), tf.constant(labels))
         assert found.numpy().tolist() == [[-1, -1], [-1, 0]] and found.dtype == tf.int32
@@ -112,7 +107,6 @@ def test_an_empty_slot_hits_no_padding():
 
 @pytest.mark.parametrize("ids", [[1, 2, 3], [[1, 2, 3], [0, 0, 0]]])
 def test_without_labels_nothing_is_hit(ids):
-    """Shaped [N, S] also for shared candidates."""
     found = hits(tf.constant(ids), tf.zeros([2, 0], tf.int32))
     assert found.numpy().tolist() == [[-1] * 3] * 2
 

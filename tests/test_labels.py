@@ -1,5 +1,3 @@
-"""Labels of every form, at the door."""
-
 import re
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Style, format and types, by the commands of ``make lint``."""
-
 import re
 import subprocess
 import sys

@@ -92,7 +92,6 @@ def test_class_weight_and_sample_weight():
 
 
 def test_sequences():
-    """Masked positions and those without a label count neither in the loss nor in the metrics."""
     history = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
     labels = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
     layers = [

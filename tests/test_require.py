@@ -1,5 +1,3 @@
-"""A condition that does not hold stops a graph, and eager execution, with a sentence."""
-
 import pytest
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""Times by the steps of the optimizer."""
-
 import numpy as np
 import pytest
 

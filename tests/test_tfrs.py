@@ -1,5 +1,3 @@
-"""Beside TensorFlow Recommenders: its in-batch softmax to the digit, and heads inside its models."""
-
 import re
 
 import numpy as np

@@ -29,7 +29,6 @@ RULES = [name for name in OPTIMIZERS if name != "MultiOptimizer"]
 
 
 def results(eager, head, sampler, loss, optimizer):
-    """The weights after two steps, the numbers of an evaluation and a ranking."""
     keras.utils.set_random_seed(7)
     encoder, (x, y) = None, learnable(16)
     if head == "DenseHead, tied":

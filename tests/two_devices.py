@@ -111,7 +111,6 @@ def draws_of_replicas():
 
 
 def counts_of_replicas():
-    """What two replicas count together in two steps of labels of their own, and what each makes of it."""
     results = {}
     for kind in (InBatch, Unigram):
         with TWO.scope():
@@ -142,7 +141,6 @@ def counts_of_replicas():
 
 
 def refreshed_replicas():
-    """By kind of sampler, the largest difference between its weights on two replicas once it is refreshed."""
     options = {MIDX: {"num_codewords": 4}}
     results = {}
     with TWO.scope():
@@ -159,7 +157,6 @@ def refreshed_replicas():
 
 
 def kept_by_replicas():
-    """The losses of an epoch by a model of two replicas, and by two that were read from its files."""
     keras.utils.set_random_seed(1)
     x, y = learnable(64)
 
@@ -180,7 +177,6 @@ def kept_by_replicas():
 
 
 def backed_up_by_replicas():
-    """The weights after a training, and as its backup gives them to another model of two replicas."""
     x, y = learnable(64)
     weights = []
     with tempfile.TemporaryDirectory() as folder:
@@ -193,7 +189,6 @@ def backed_up_by_replicas():
 
 
 def optimizers_of_parts():
-    """Losses of two epochs by a ``MultiOptimizer`` made in the scope of one device, and of two."""
     x, y = learnable(64)
     losses = []
     for strategy in (ONE, TWO):

@@ -32,7 +32,6 @@ def timed(*command, cwd):
 
 
 def check(wheel, version, folder):
-    """Seconds to install, to import and to train with a minor version of TensorFlow."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = Path(folder, "bin", "python")
     packages = [f"tensorflow=={version}.*", str(wheel.resolve())]

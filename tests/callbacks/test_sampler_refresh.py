@@ -96,7 +96,6 @@ def test_the_age_of_the_index_is_logged():
 
 @pytest.mark.traced
 def test_a_resumed_training_goes_on_counting(tmp_path):
-    """The weights and the optimizer are restored by a callback that comes after this one."""
     directory = str(tmp_path / "backup")
 
     def train(epochs, stop=None):

@@ -549,7 +549,6 @@ def test_errors_say_the_remedy():
 
 
 def adapted_encoder():
-    """Layers that learn from data beside training, each of which keeps that in a way of its own."""
     number, text = keras.Input((1,), name="number"), keras.Input((), dtype="string", name="text")
     data = np.arange(30.0, dtype=np.float32)[:, np.newaxis]
     normalized, bins = keras.layers.Normalization(), keras.layers.Discretization(num_bins=3)
@@ -583,7 +582,6 @@ def test_an_item_encoder_that_normalizes_encodes_new_classes_by_what_it_has_adap
 
 
 def towers_that_share_a_table(names, own_table=False):
-    """Queries and items read one table of items, through lookups of their names or by its rows."""
     dtype = "string" if names else "int32"
     table = keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items")
     history, item = keras.Input((3,), dtype=dtype, name="history"), keras.Input((), dtype=dtype, name="item")

@@ -10,7 +10,6 @@ CLASSES = ClassMap(NAMES[:20], NAMES[3:27])  # 0, 1, 2 go and 20 ... 26 come
 
 
 def shares_of(lists):
-    """As defined: every pair at most 5 places apart, one after the other."""
     counts = np.zeros((CLASSES.num_added + 3, 24))
     for names in lists:
         for i, name in enumerate(names):

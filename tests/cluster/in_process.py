@@ -98,7 +98,6 @@ def looked_up(model):
 
 
 def places(model):
-    """Where the shards of the table, of the biases and of their slots lie."""
     slots = [model.optimizer.slots_of(weight) for weight in model.head.trainable_variables]
     return {
         "weights": [weight.device for weight in model.head.trainable_variables],
@@ -109,7 +108,6 @@ def places(model):
 
 
 def answers(model, x):
-    """Scores of chosen classes, and the best ones, next to what the whole table says."""
     query, logits = model.encoder(x[:4]).numpy(), logits_of(model, x[:4])
     ids = np.array([[0, 10_000, 10_001, 20_000]] * 4, np.int32)
     return {
@@ -168,7 +166,6 @@ def refused_late(strategy, model, folder):
 
 
 def words_model():
-    """One whose encoder has adapted to data, and has a table that is cut, too."""
     word, number = keras.Input((1,), dtype="string", name="word"), keras.Input((1,), name="number")
     lookup, normalized = keras.layers.StringLookup(), keras.layers.Normalization()
     lookup.adapt(["tea", "milk"])
@@ -180,7 +177,6 @@ def words_model():
 
 
 def exports(model, alone, words, folder):
-    """Exports from shards, beside that of the same weights on one machine, and what a kill leaves."""
     found = {}
     for name, own in {"shards": model, "alone": alone, "words": words}.items():
         own.export(f"{folder}/{name}")
@@ -193,7 +189,6 @@ def exports(model, alone, words, folder):
 
 
 def followed(model, folder):
-    """What classes weigh together on each server after counts were loaded, and what is right."""
     counts = np.arange(1, NUM_CLASSES + 1)
     alone = make_model(tfxc.samplers.Unigram(20, counts=counts, smoothing=0, seed=1))
     tfxc.cluster.Checkpoint(alone, folder).save(0)
@@ -248,7 +243,6 @@ def evolved(model):
 
 
 def frozen(strategy):
-    """Whether table and encoder of a model with a frozen head change in training, until it thaws and then."""
     with strategy.scope():
         model = make_model(SAMPLERS["midx"](), tfxc.layers.DenseHead(NUM_CLASSES, trainable=False))
     points = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH)
@@ -265,7 +259,6 @@ def frozen(strategy):
 
 
 def drawn_outside_of_graphs(model):
-    """Candidates of two draws, whether they differ, and how far the counter went."""
     counter, query = model.sampler.counter, tf.zeros([2, model.head.effective_dim])
     before = int(counter.numpy())
     step = tfxc.samplers.Step(query, tf.zeros([2, 1], tf.int32))

@@ -220,7 +220,6 @@ def test_what_a_kill_left_of_an_earlier_save_is_passed_over(tmp_path, monkeypatc
 
 
 def test_an_epoch_below_those_that_are_there_is_refused(tmp_path):
-    """As old as it seems, it would be removed at once, and the others restored."""
     checkpoint = tfxc.cluster.Checkpoint(fitted(), tmp_path)
     checkpoint.save(999_999)
     checkpoint.save(1_000_000)

@@ -14,7 +14,6 @@ from tfxc.samplers import MIDX, InBatch, LearnedMIDX, Mixture, Uniform
 
 @pytest.fixture
 def servers(monkeypatch):
-    """The scope of a strategy with parameter servers, as far as placing knows."""
     module = importlib.import_module("tfxc.cluster.place")  # the package has a function of that name
     monkeypatch.setattr(module, "with_servers", lambda: True)
 

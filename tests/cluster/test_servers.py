@@ -208,7 +208,6 @@ def test_the_coordinator_is_no_server():
 
 
 def test_a_server_without_the_compiled_ops_says_so(monkeypatch):
-    """Otherwise the coordinator would end in its first step, at an op that a server does not know."""
     monkeypatch.delenv("TFXC_DISABLE_OPS", raising=False)
     monkeypatch.setattr(library, "_load", lambda: None)
     with pytest.raises(RuntimeError, match="needs the compiled ops.*TFXC_DISABLE_OPS=1 in every process"):

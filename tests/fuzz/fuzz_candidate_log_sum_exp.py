@@ -76,7 +76,6 @@ def candidate_log_sum_exp_op(
 
 
 def unit_rows(table, normalize):
-    """Class vectors in float64, their lengths, and which are too short for a direction."""
     rows = table.astype(np.float64)
     norm = np.sqrt((rows**2).sum(1)) if normalize else np.ones(len(rows))
     return rows / np.maximum(norm, 1e-12)[:, np.newaxis], norm, norm <= 1e-12
@@ -113,7 +112,6 @@ def check_values(table, query, labels, ids, offsets, normalize, made):
 
 
 def check_gradients(table, query, labels, both, normalize, upstream, made, found, row_offset):
-    """The gradients that follow from the shares that were made."""
     unit, norm, short = unit_rows(table, normalize)
     query, (of_labels, of_sums) = query.astype(np.float64), upstream
     coefficients = np.concatenate([of_labels, of_sums * made.shares], 1).astype(np.float64)

@@ -117,7 +117,6 @@ def terms_of_reduced(reduced):
 
 
 def directions(rows):
-    """The rows at length 1, with gradients as if their lengths were constant."""
     return rows / tf.stop_gradient(tf.maximum(tf.norm(rows, axis=1, keepdims=True), 1e-12))
 
 
@@ -211,7 +210,6 @@ def check_filtered(query, rows, bias, normalize, upstream, reduced, left, found)
 
 
 def close(got, want, num_terms, size=0.0):
-    """Equal but for the rounding of so many terms, of the size of the largest number in want or size."""
     want, size = np.asarray(want), np.asarray(size)
     finite = np.isfinite(want)
     largest = max(np.abs(want[finite]).max(initial=1.0), np.abs(size[np.isfinite(size)]).max(initial=0.0))

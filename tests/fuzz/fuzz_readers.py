@@ -84,7 +84,6 @@ def write(path, content):
 
 
 def read(name, function, *args, **kwargs):
-    """What a reader gives, or None after a ValueError that says something."""
     CALLS[name] += 1
     try:
         with warnings.catch_warnings():
@@ -96,7 +95,6 @@ def read(name, function, *args, **kwargs):
 
 
 def check_sequences(sequences, name):
-    """Whole and consistent: the constructor takes it again."""
     if sequences is None:
         return
     assert len(sequences.items) and len(sequences.vocabulary)

@@ -117,7 +117,6 @@ def row_updates_from_scores(rows, width, n, s, gradients, fault, huge, seed):
 
 
 def check_steps(steps, op, valid, start, parts, ids, values):
-    """One step of each rule on (table, momentum, velocity, accumulator), as they are at the end."""
     state = [part.astype(np.float64) for part in start]
     for name, step in steps.items():
         if not valid:

@@ -44,7 +44,6 @@ class Head:
         self.ids = arrays.ids((n, arrays.random.integers(0, 4)), l, low=-1)
 
     def check(self):
-        """To be called when indices are as they stay."""
         n, e, l, _ = self.sizes  # noqa: E741
         indices = np.repeat(self.indices, self.group_size, 0)[:l]
         self.bad = (indices < 0) | (indices >= e)
@@ -242,7 +241,6 @@ def check_reduce(head, given, arrays, gradients, reduction):
 
 
 def check_reduce_gradients(head, given, arrays, reduction):
-    """The raw op of the gradients, for others than those before."""
     upstream = arrays.gradient(head.sizes[:1], arrays.pick(("mostly zero", "one", "zero")))
     for_labels = arrays.gradient(head.ids.shape, arrays.pick(("mostly zero", "one")))
     value, slope, _, slope_error = reduced(head.logits, head.error, reduction)

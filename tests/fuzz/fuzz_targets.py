@@ -62,8 +62,6 @@ def limited_memory(most=6 << 30):
 
 
 def fuzz(**drawn):
-    """Makes a check a target: its arguments are drawn from these strategies."""
-
     def register(check):
         TARGETS[check.__name__] = Target(st.fixed_dictionaries(drawn), check)
         return check
@@ -72,7 +70,6 @@ def fuzz(**drawn):
 
 
 def call(op, function, *args, **kwargs):
-    """What a call gives that must succeed."""
     CALLS[op] += 1
     try:
         return function(*args, **kwargs)
@@ -96,5 +93,4 @@ def refused(op, function, *args, **kwargs):
 
 
 def attempt(op, valid, function, *args, **kwargs):
-    """The result of a valid call; None for another, which must be refused."""
     return (call if valid else refused)(op, function, *args, **kwargs)

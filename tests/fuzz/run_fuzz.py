@@ -68,7 +68,6 @@ def target_names():
 
 
 def run_apart(name, seed, seconds, threads):
-    """Calls by op, and a finding or None, of one process."""
     with tempfile.TemporaryDirectory() as folder:
         case, counts, errors = (Path(folder, part) for part in ("case", "counts", "errors"))
         environment = dict(
@@ -116,7 +115,6 @@ def processor_seconds(pid):
 
 
 def work(name, seed, seconds):
-    """Rounds of examples of one target until the time is up; ends with an exception at a finding."""
     import fuzz_all
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded

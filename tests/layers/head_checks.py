@@ -1,5 +1,3 @@
-"""What the tests of the heads share: every configuration of the dense head, and its logits in float64."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -49,7 +49,6 @@ def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classe
 
 
 def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
-    """As by a thread that serves: the step has counted itself, but its gradients are not applied yet."""
     model, (x, y) = model_of(), learnable(16)
     model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
 

@@ -42,7 +42,6 @@ WEIGHTS = tf.constant([1.0, 0.5, 0.0, 3.0])
 
 @pytest.fixture(params=["as it runs", "blocks"], autouse=True)
 def way(request):
-    """By the compiled op, where there is one, and in blocks."""
     with library.stock_ops() if request.param == "blocks" else contextlib.nullcontext():
         yield request.param
 
@@ -113,7 +112,6 @@ def test_one_class_one_example_one_block(loss):
 )
 @pytest.mark.parametrize("function", [streamed, plain])
 def test_a_class_that_is_switched_off_is_not_what_padding_reads(loss, function):
-    """Padding stands where class 0 is read, and gives nothing."""
     layer, query = make_head("bias", 13, 5), tf.constant(queries(4, 5))
     tf_variable(layer.bias).assign([-np.inf] + 12 * [0.0])
     labels = tf.constant([[5, -1], [-1, -1], [12, 11], [-1, 7]])
@@ -297,7 +295,6 @@ def test_a_second_derivative_is_refused(filter_below, op):
 
 
 def check_sizes(shapes, layer, num_queries):
-    """No tensor is larger than the table and one block of logits, and none has a column for each class."""
     assert any(num_queries in shape.as_list() for shape in shapes if shape.rank)
     table = layer.table_variable.shape.num_elements()
     for shape in shapes:

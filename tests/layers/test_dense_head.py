@@ -68,7 +68,6 @@ def test_gradient_of_chosen_scores(name, shared):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("bad", [-2, 9, 11])
 def test_ids_outside_the_range(name, shared, bad):
-    """A tied table has rows on either side of the classes': they must not be read."""
     ids = tf.constant([1, bad])
     with pytest.raises(tf.errors.InvalidArgumentError, match=str(bad)):
         make_head(name, 9, 4).score(queries(1, 4), ids if shared else ids[tf.newaxis])

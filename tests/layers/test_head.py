@@ -255,7 +255,6 @@ HEADS = {
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("stock", [False, True])
 def test_a_class_that_has_diverged_hides_no_other(name, stock):
-    """Neither from top_k, in stock ops or not, nor from the ranking beside the losses."""
     head, query = HEADS[name](), queries(6, 5)
     head.build((None, 5))
     weight = tf_variable(head.trainable_variables[0])
@@ -291,7 +290,6 @@ OFFSETS = np.float32([[0.5, -np.inf, 0.0, 1.0], [-np.inf, 0.0, 0.0, -2.0]])
 
 
 def check_log_sum(head, tolerance=1e-5):
-    """The log-sum-exp of candidates is that of their scores, and touches classes of filled slots alone."""
     query, labels, ids = (
         queries(2, 5),
         tf.constant([[7, -1], [3, 9]]),

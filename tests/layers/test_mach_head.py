@@ -142,7 +142,6 @@ def test_probabilities_that_are_none_to_float32_and_those_that_are_nan(num_probe
 
 
 def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():
-    """Labels that meet in a bucket: one label of a class that applies, but two shares of probability."""
     head, query = make_head(20, 3, 4, activation="sigmoid"), queries(5, 5)
     labels = np.int32(
         [[0, 1, 2, 3, 4], [5, -1, -1, -1, -1], [-1] * 5, [7, 8, -1, 9, -1], [19, 18, 17, 16, 15]]

@@ -39,7 +39,6 @@ def test_merged_heads_can_be_merged():
 
 @pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 def test_training_apart_and_merging_equals_training_together(activation):
-    """The repetitions exchange nothing: the sum of their losses has the gradient of each."""
     x, y = learnable(32)
     softmax = activation == "softmax"
 

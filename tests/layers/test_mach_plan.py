@@ -61,7 +61,6 @@ def test_bad_probabilities(bad):
 
 @pytest.mark.parametrize(("num_buckets", "num_repetitions"), [(20, 2), (12, 3), (8, 4)])
 def test_classes_are_told_apart_as_often_as_predicted(num_buckets, num_repetitions):
-    """Over the draw of the hash functions: pairs that share all buckets, and draws without any such pair."""
     num_classes, num_draws = 60, 600
     coefficients = universal_coefficients(num_classes, range(num_draws * num_repetitions), seed=0)
     family = UniversalHash(tf.constant(coefficients), num_classes, num_buckets)

@@ -1,5 +1,3 @@
-"""What the tests of all losses share: float64 references, and losses sampled from a table of logits."""
-
 import numpy as np
 import tensorflow as tf
 
@@ -96,7 +94,6 @@ def sampled_losses(loss, sampler, query, logits, labels):
 
 
 def no_hits(negatives):
-    """What ``sampled`` takes where no candidate is a positive."""
     return tf.fill(tf.shape(negatives.logits), -1)
 
 

@@ -78,7 +78,6 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("labels", [[3], [0, 8, -1], [-1, -1, -1]])
 def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
-    """Draws hit the positives often (9 classes), yet the mean is the full loss's, within its error."""
     query, logits = np.array([0.6, 0.8], np.float32), logits_for(1, NUM_CLASSES, 1.5)[0]
     sampler = SAMPLERS[name](query, logits)
     if not sampler.built:

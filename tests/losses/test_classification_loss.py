@@ -25,8 +25,6 @@ class Cubic(BinaryCrossentropy):
 
 
 class Sharp(SoftmaxCrossentropy):
-    """The log-sum-exp is of twice the logits."""
-
     over_classes = LOGSUMEXP._replace(
         update=lambda state, logits: LOGSUMEXP.update(state, 2 * logits),
         gradient=lambda reduced, logits: 2 * LOGSUMEXP.gradient(reduced, 2 * logits),

@@ -73,7 +73,6 @@ def test_reductions_and_weights():
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "none"])
 def test_only_the_result_is_of_the_narrow_dtype(reduction):
-    """Neither a sum over examples, nor their number, nor a weight has to fit into float16."""
     num_examples = weight = 70_000
     loss = SoftmaxCrossentropy(reduction=reduction, dtype="float16")
     value = loss(
@@ -117,7 +116,6 @@ def test_the_filter_changes_no_loss_of_given_logits():
 
 
 def by_hand(estimator, hits, label_slots=None, **options):
-    """Two positives and four candidates, the third of them an empty slot."""
     positives = Scored(tf.constant([[1.0, 2.0]]), tf.math.log([[0.5, 0.25]]))
     negatives = Scored(tf.constant([[0.5, 2.0, MASKED_LOGIT, 0.5]]), tf.math.log([[0.1, 0.25, 0.5, 0.1]]))
     loss = SoftmaxCrossentropy(estimator, **options)
@@ -195,7 +193,6 @@ def test_gradients_with_positives_that_were_passed_over():
 @pytest.mark.traced
 @pytest.mark.parametrize("decoupled", [False, True])
 def test_many_labels_take_little_memory(decoupled):
-    """A batch with one example of very many labels has room for so many in each."""
     num_examples, num_labels, num_candidates = 6, 400, 50
     loss = SoftmaxCrossentropy(decoupled=decoupled)
 
@@ -223,7 +220,6 @@ def test_decoupled_estimators_by_hand():
 
 @pytest.mark.parametrize("name", ["ranking", "nce"])
 def test_estimators_are_tensorflows(name):
-    """With accidental hits left in, as there by default for nce."""
     random = np.random.default_rng(0)
     table, query = (tf.constant(random.normal(size=(n, 4)), tf.float32) for n in (12, 5))
     labels, ids = tf.constant([[3], [0], [7], [7], [11]]), tf.constant([7, 2, 2, 5, 0])
@@ -267,7 +263,6 @@ def test_decoupled_over_all_classes(labels):
 
 @pytest.mark.parametrize("labels", [[4], [1, 4, 6], [0, 1, 2, 3, 4, 5, 6]])
 def test_decoupled_over_candidates_is_that_over_all_classes(labels):
-    """Where each class is drawn once, the partition estimate is the sum itself."""
     logits, labels = logits_for(5, 7), tf.repeat(tf.constant([labels]), 5, axis=0)
     every = tf.repeat(tf.range(7)[tf.newaxis], 5, axis=0)
     loss = SoftmaxCrossentropy("partition", decoupled=True)
@@ -299,7 +294,6 @@ def test_decoupled_stays_finite_where_a_positive_dominates(largest):
 
 @pytest.mark.parametrize("gap", [9.0, 10.0, 12.0, 15.0, 20.0, 40.0])
 def test_decoupled_a_positive_that_lags_behind_pushes_no_other_down(gap):
-    """Both are far above all else: there is next to nothing to learn."""
     logits, labels = np.array([[gap, 0.0, -8.0, -8.0]], np.float32), np.array([[0, 1]])
     loss = SoftmaxCrossentropy(decoupled=True)
     _, gradients = value_and_gradient(lambda x: loss.call(labels, x), logits)

@@ -154,7 +154,6 @@ def test_of_no_label_and_no_draw_the_loss_is_0(traced):
 
 
 def test_beside_a_search_of_all_cells_the_threshold_is_the_kth_largest():
-    """Searched classes are the k best, and count as one each; the draws are of other classes."""
     query, vectors = queries(40, 8), clustered(2000, 8)
     head, labels = head_of(vectors), tf.range(40)[:, tf.newaxis]
     logits, losses = head(query), []

@@ -75,7 +75,6 @@ def test_a_ratio_of_sums_over_all_batches(kind, k, weighted):
 @pytest.mark.parametrize("kind", [PSPAtK, PSNDCGAtK])
 @pytest.mark.parametrize("several", [False, True])
 def test_sequences_are_their_positions(kind, several):
-    """Of [B, T] labels, or [B, T, P], what is masked by -1 does not count."""
     random = np.random.default_rng(0)
     labels = random.integers(-1, 6, size=(4, 5, 3) if several else (4, 5))
     ranked = np.argsort(random.random((4, 5, 6)), 2).astype("int32")

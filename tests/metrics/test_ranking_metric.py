@@ -29,7 +29,6 @@ def test_relevance_by_hand():
 @pytest.mark.traced
 @pytest.mark.parametrize("k", [1, 2, 60])
 def test_relevance_of_many_ids_holds_no_table_of_all_pairs(k):
-    """Of all pairs there would be k² numbers an example."""
     random = np.random.default_rng(0)
     labels = unique_positives(random.integers(-1, 30, [7, 5]))
     ids = random.integers(-1, 30, [7, k])  # with repeats, of which the first counts

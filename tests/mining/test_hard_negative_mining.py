@@ -32,8 +32,6 @@ NAN = float("nan")
 
 
 class Patient(background_search.BackgroundSearch):
-    """A search that is done when it has started, so that epochs of milliseconds are long enough."""
-
     def __init__(self, *args):
         super().__init__(*args)
         self._thread.join()

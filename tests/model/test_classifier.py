@@ -260,7 +260,6 @@ NEXT = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
 
 @pytest.mark.both_keras
 def test_sequences():
-    """Masked and unlabelled positions count nowhere: not in the loss, not in the metrics."""
     history, labels = HISTORY, NEXT
     sampler = SAMPLERS["shared"]()
     model = make_model(sampler, encoder=item_encoder(), metrics=[RecallAtK(4)], run_eagerly=True)
@@ -306,8 +305,6 @@ def test_fewer_classes_than_k():
 
 
 def ways_to_take_labels(model):
-    """Methods of Keras's that take them, each of inputs and labels of two examples."""
-
     def validate(x, y):
         return model.fit(x, np.arange(2), validation_data=(x, y), verbose=0)
 

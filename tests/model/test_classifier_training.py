@@ -326,8 +326,6 @@ def test_a_tied_head_names_what_it_misses():
 
 
 class Momentum(keras.optimizers.Optimizer):
-    """As in the docstring of Keras's class: without a guard in ``build``."""
-
     def build(self, variables):
         super().build(variables)
         self.momenta = [self.add_variable_from_reference(own, name="momentum") for own in variables]

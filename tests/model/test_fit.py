@@ -91,14 +91,11 @@ def trained_model():
 
 @pytest.fixture
 def model(trained_model):
-    """No weight of it changes where a step is refused, and its time begins anew."""
     trained_model.optimizer.iterations.assign(0)
     return trained_model
 
 
 def stopped(model, x, y, bad_epoch=0, **options):
-    """The message of a training whose inputs hold NaN at the ends of its epochs, from one epoch on."""
-
     def rows():
         for epoch in range(bad_epoch + 1):
             values = x.copy()

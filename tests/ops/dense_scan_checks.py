@@ -1,5 +1,3 @@
-"""What the tests of the pass over all classes share: problems, and everything about them in float64."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,8 +38,6 @@ def dense_scan_reference(query, rows, bias, *, normalize=False, reduction=None, 
 
 
 class Problem:
-    """A table with more rows than classes, queries, and the options of a head."""
-
     def __init__(self, queries, classes, dim, *, use_bias=False, normalize=False, row_offset=0, scale=1.0):
         random = np.random.default_rng(queries * classes + dim)
         self.rows = random.normal(size=(row_offset + classes + 1, dim)).astype(np.float32)
@@ -110,7 +106,6 @@ class Problem:
 
 
 def close(got, want, rtol=2e-5):
-    """Equal up to rounding, relative to the largest number."""
     want = np.asarray(want)
     largest = np.abs(want[np.isfinite(want)]).max(initial=1e-3)
     np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * largest)

@@ -1,5 +1,3 @@
-"""What the tests of the ops share: sizes that matter to a kernel, and each op with its kernel and without."""
-
 import functools
 
 import pytest

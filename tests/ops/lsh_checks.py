@@ -1,5 +1,3 @@
-"""What the tests of the candidates from hash tables share: tables, and the expected counts by brute force."""
-
 import numpy as np
 
 from tfxc.ops.hash_tables import hash_tables

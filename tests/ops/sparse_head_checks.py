@@ -1,5 +1,3 @@
-"""What the tests of the sparse head's ops share: problems, and everything about them in float64."""
-
 import numpy as np
 import tensorflow as tf
 
@@ -8,8 +6,6 @@ from tfxc.sparsity import random_topology
 
 
 class Problem:
-    """Random weights, queries and labels, and everything about them in float64."""
-
     def __init__(self, num_queries, num_inputs, num_classes, fan_in, use_bias, group_size=1):
         random = np.random.default_rng(num_queries + num_inputs)
         self.query = random.normal(size=(num_queries, num_inputs)).astype(np.float32)

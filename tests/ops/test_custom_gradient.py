@@ -231,7 +231,6 @@ def test_nothing_stays_of_a_model_that_was_evaluated(make_head):
 
 
 def train_by_a_loop(make_optimizer):
-    """One step; gives the custom gradients that there were then."""
     encoder, head = keras.layers.Dense(4), tfxc.layers.DenseHead(50)
     encoder.build((None, 4))
     head.build((None, 4))

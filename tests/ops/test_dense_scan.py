@@ -78,18 +78,15 @@ def test_among_many_scores_of_zero_the_lowest_ids_win():
 
 
 def near_ties(random, count, dim):
-    """Sixteen bits cannot tell them apart: a few directions, each with noise in the last bits of float32."""
     directions = random.normal(size=(7, dim))
     return directions[random.integers(0, 7, count)] * (1 + 1e-6 * random.normal(size=(count, dim)))
 
 
 def below_float32(random, count, dim):
-    """Rows of numbers, and of products with queries, that are too small for a normal float32."""
     return random.normal(size=(count, dim)) * 10.0 ** random.integers(-42, -30, (count, 1))
 
 
 def of_all_sizes(random, count, dim):
-    """Norms from tiny to infinite, some rows with NaN."""
     rows = random.normal(size=(count, dim)) * 10.0 ** random.integers(-20, 39, (count, 1))
     rows[random.integers(0, count, 9), 0] = np.nan
     return rows
@@ -101,7 +98,6 @@ def of_many_sizes(random, count, dim):
 
 
 def grows(random, count, dim):
-    """Every class is better than all before it, so that every threshold comes too late."""
     return np.linspace(0.1, 1, count)[:, np.newaxis] * (1 + 0.01 * random.normal(size=(1, dim)))
 
 

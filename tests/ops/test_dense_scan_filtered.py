@@ -11,7 +11,6 @@ pytestmark = pytest.mark.kernels
 
 
 def check_filtered(problem, threshold):
-    """Returns the ids of the classes that are left."""
     found, want = problem.filtered(threshold), problem.expected_filtered(threshold)
     np.testing.assert_array_equal(found[1], want[1])
     for one, other in zip(found, want, strict=True):
@@ -39,7 +38,6 @@ def test_options(threshold, normalize, use_bias):
 
 
 def test_leaves_out_tiles_and_queries_of_tiles():
-    """Each query is near one class; its gradient stays in that tile, and no other tile has any."""
     problem = Problem(60, 3000, 32)
     near = np.repeat([5, 100, 2999], 20)
     problem.query[:] = 3 * problem.rows[near]

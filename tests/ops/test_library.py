@@ -15,7 +15,6 @@ BUILD_SCRIPT = Path(__file__).parents[2] / "custom_ops" / "build.py"
 
 @pytest.fixture
 def moved_library(monkeypatch, tmp_path):
-    """Points the loader to an empty folder, and back afterwards."""
     monkeypatch.delenv("TFXC_DISABLE_OPS", raising=False)
     monkeypatch.delenv("TFXC_OPS_LIBRARY", raising=False)
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "_tfxc_ops.so")
@@ -86,7 +85,6 @@ def test_library_of_other_sources_is_refused_before_a_step_misses_an_op(moved_li
 
 
 def test_the_package_knows_the_ops_that_its_sources_register(build_module):
-    """Where an op's inputs, outputs or attributes change, so does the number that older libraries lack."""
     assert build_module.registrations() == library._REGISTRATIONS
 
 

@@ -41,7 +41,6 @@ def numpy_scores(tables, family, decoder):
 
 
 def check(found, scores, k, exclude=None):
-    """Scores and ids must be the k best of float64 scores, up to the order of what is equal in float32."""
     got_scores, got = (tensor.numpy() for tensor in found)
     scores = np.array(scores)
     for row, ids in enumerate([] if exclude is None else exclude):

@@ -11,7 +11,6 @@ BOTH = pytest.mark.parametrize("draw", both_ways(midx_draw))
 
 
 def _index(cells, num_codewords, weights=None):
-    """The index of classes that lie in ``cells`` (cell number of each class)."""
     cells = np.asarray(cells)
     order = np.argsort(cells, kind="stable")
     counts = np.bincount(cells, minlength=num_codewords**2)
@@ -23,7 +22,6 @@ def _index(cells, num_codewords, weights=None):
 
 
 def _with(index, column, value):
-    """The index with a column of its slots replaced, by its float32 bits if it is a float."""
     slots = index.slots.numpy()
     slots[:, column] = np.float32(value).view(np.int32) if isinstance(value, float) else value
     return {"slots": slots}

@@ -25,7 +25,6 @@ RULES = {
 
 
 def log_sum(table, query, ids, **options):
-    """The op's results for the first of the ids as labels, the others as candidates."""
     return candidate_log_sum_exp(table, query, ids[:, :1], ids[:, 1:], tf.zeros_like(ids[:, 1:]), **options)
 
 
@@ -42,7 +41,6 @@ def random_variables(rule, shape, dtype=tf.float32):
 
 
 def step(source, rule, variables, ids, changed=lambda gradient: gradient, **options):
-    """A step by the gradient of scores; whether it was taken from them and not from rows."""
     query = np.random.default_rng(1).normal(size=(len(ids), variables[0].shape[1])).astype(np.float32)
     with tf.GradientTape() as tape:
         made = tf.nest.flatten(SOURCES[source](variables[0], query, tf.constant(ids), **options))

@@ -124,7 +124,6 @@ def test_candidates(path, shape):
 @REDUCTIONS
 @pytest.mark.parametrize("scale", [1e-3, 30.0])
 def test_small_and_large_logits(path, reduction, scale):
-    """exp must not overflow, and thousands of tiny terms must not get lost."""
     problem = Problem(5, 20, 3000, 6, True)
     problem.bias.assign(scale * problem.bias - (15.0 if scale < 1 else 0.0))
     problem.weights.assign(scale * problem.weights)
@@ -147,7 +146,6 @@ def test_labels_beyond_their_margin_leave_no_gradient(path):
 
 @pytest.mark.parametrize("num_queries", [8, 16, 17, 24, 32, 33])
 def test_a_label_keeps_its_gradient_where_all_else_is_beyond_the_margin(path, num_queries):
-    """The class of bias -10 has no gradient but that of one label, in the last query."""
     weights, indices = tf.Variable([[1.0], [1.0]]), tf.Variable([[0], [0]])
     query = tf.random.uniform([num_queries, 1], 1.0, 2.0)
     labels = tf.concat([tf.fill([num_queries - 1, 1], -1), [[0]]], axis=0)

@@ -13,7 +13,6 @@ EVERY_PLACE = pytest.mark.parametrize("place", ["queries", "inputs", "classes", 
 
 
 def zero_but_one(random, shape):
-    """A gradient that is 0 in all places but one."""
     gradient = np.zeros(shape, np.float32)
     if gradient.size:
         gradient.flat[random.integers(gradient.size)] = random.normal()
@@ -24,7 +23,6 @@ def zero_but_one(random, shape):
 @EVERY_PLACE
 @pytest.mark.parametrize("group_size", [1, 5])
 def test_one_gradient_at_every_size(place, size, group_size):
-    """A class is passed over where its gradient is 0 in the whole tile, and only there."""
     sizes = {"queries": 20, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
     sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
     sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
@@ -70,7 +68,6 @@ def test_candidates_with_one_gradient_at_every_size(place, size):
 
 
 def test_hundreds_of_reductions_with_hardly_any_gradient():
-    """Most classes beyond their margin, most queries without a gradient, in every kind of tile."""
     random = np.random.default_rng(7)
     for trial in range(210):
         num_queries, num_classes, num_inputs = random.integers(1, [201, 60, 12])

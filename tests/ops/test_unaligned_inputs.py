@@ -42,7 +42,6 @@ def integers(high, *shape, low=0, dtype=np.int32):
 
 
 def check(call, *arrays):
-    """``call`` gives the same for unaligned tensors, a list of tensors, as for others."""
     for one, other in zip(call(*map(tf.constant, arrays)), call(*map(unaligned, arrays)), strict=True):
         np.testing.assert_array_equal(one, other)
 

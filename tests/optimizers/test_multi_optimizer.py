@@ -10,7 +10,6 @@ from tfxc.optimizers.slots import slots_of
 
 
 def two_layers(**options):
-    """A model of two layers of one name each, and its second layer."""
     inputs = keras.Input([3])
     first, second = keras.layers.Dense(4, name="one"), keras.layers.Dense(2, name="two", **options)
     return keras.Model(inputs, second(first(inputs))), second

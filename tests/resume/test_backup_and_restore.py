@@ -262,8 +262,6 @@ class Terminate(keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def ended_by_sigterm():
-    """Expects SIGTERM to have its effect, here an exception."""
-
     def end(number, frame):
         raise SystemExit(number)
 

@@ -41,7 +41,6 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path):
 
 
 def write_changes(folder, first, last):
-    """Steps of which each touches one row of a table, the row of its number."""
     for step in range(first, last + 1):
         table = np.zeros([20_000, 4], np.float32)
         table[: step + 1] = 1

@@ -6,7 +6,6 @@ from tfxc.resume.schedule import BackupSchedule
 @pytest.mark.parametrize("steps_of_writing", [0, 1, 3, 10, 40])
 @pytest.mark.parametrize("save_freq", [1, 2, 7, 10])
 def test_no_kill_costs_more(save_freq, steps_of_writing):
-    """A training whose backups take so many steps, unless they are waited for."""
     schedule, begun, whole, oldest, num_backups = BackupSchedule(save_freq, 0), None, 0, 0, 0
     for now in range(1, 201):
         oldest = max(oldest, now - whole)  # what a kill at the end of this step costs

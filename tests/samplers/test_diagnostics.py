@@ -106,8 +106,6 @@ def test_a_mixture_is_measured_by_its_summed_counts():
 
 
 class Never(Sampler):
-    """Draws every class but the last."""
-
     def log_expected_count(self, given, ids):
         return self.log_num_draws + tf.where(ids < 3, -tf.math.log(3.0), float("-inf"))
 
@@ -214,7 +212,6 @@ def test_cumulative_probability_by_hand():
     ],
 )
 def test_cumulative_probability_is_the_mean_over_queries(make, monkeypatch):
-    """Of the batch: what a sampler draws for a query may depend on the others."""
     monkeypatch.setattr("tfxc.samplers.diagnostics._BLOCK", 32)
     head, sampler = head_of(clustered(50, 6)), built(make(np.arange(1.0, 51)), (50, 6))
     sampler.refresh(head)

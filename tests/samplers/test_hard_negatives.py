@@ -54,7 +54,6 @@ def test_hard_ones_first_without_the_positives(tmp_path):
 
 
 def test_labels_that_were_passed_over_are_told(tmp_path):
-    """Those that rank among the hard ones, by each sampler of a mixture; not padding, nor other labels."""
     labels, ids = tf.constant([[20, -1], [3, 7], [1, 4]]), tf.constant([0, 0, 1])
     step = Step(tf.zeros([3, DIM]), labels, ids)
     parts = [with_table(HardNegatives(2, 3, num_retrieved=4, seed=1), tmp_path / name) for name in "ab"]
@@ -159,7 +158,6 @@ def statistics(model, x, label_row, copies, example_id):
 )
 @pytest.mark.parametrize("labels", [[20, -1, -1], [7, 9, 11], [-1, -1, -1]])
 def test_the_loss_and_its_gradient_are_unbiased(make, labels, tmp_path):
-    """Over 10,000 draws, positives among the hard and among the uniform ones, for every row of the table."""
     sampler = make()
     model = make_model(sampler, BinaryCrossentropy(reduction="none"))
     tf_variable(model.head.table).assign(features(NUM_CLASSES, seed=3))
@@ -174,7 +172,6 @@ def test_the_loss_and_its_gradient_are_unbiased(make, labels, tmp_path):
 
 
 def test_the_partition_estimate_is_unbiased(tmp_path):
-    """What the softmax sums, exp(logit) by expected count, is on average the sum over all classes."""
     sampler = with_table(HardNegatives(2, 6, num_retrieved=4, seed=1), tmp_path)
     weights = np.exp(np.random.default_rng(0).normal(size=NUM_CLASSES))
     for labels in ([20], [7]):

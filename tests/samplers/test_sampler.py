@@ -207,8 +207,6 @@ def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("wrong", ["ids alone", "draw", "log_expected_count"])
 def test_answers_of_other_shapes_are_refused(wrong, shared):
-    """They would be broadcast against the scores."""
-
     class Own(Uniform):
         def draw(self, given, seed):
             ids = super().draw(given, seed)[0]

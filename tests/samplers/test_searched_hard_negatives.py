@@ -93,7 +93,6 @@ def test_refresh_with_the_same_seed_is_the_same():
 
 
 def test_no_class_of_a_giant_cell_is_shut_out():
-    """One cell holds all but 19 of 300 classes, and a step scores 60 of a cell."""
     vectors = np.ones((300, 5), np.float32)
     vectors[:19] = -10 * np.abs(queries(19, 5))
     sampler, query, seen = built(num_cells=20, num_probes=20, num_retrieved=100), tf.ones([3, 5]), []

@@ -15,7 +15,6 @@ def built(vectors, num_negatives=10, **options):
 
 
 def test_rare_classes_come_as_often_as_they_should():
-    """999 of 1000 classes share 1e-5 of the probability: more than 32-bit sums resolve."""
     vectors = np.full((1000, 1), np.log(1e-5 / 999), np.float32)
     vectors[0] = np.log(1 - 1e-5)
     ids, _ = checks.sample(built(vectors, 4_000_000), np.ones((1, 1), np.float32), [[0]])
@@ -70,7 +69,6 @@ def test_uniform_and_then_the_softmax(num_classes, shared):
 
 
 def test_midx_is_what_the_three_stages_make_up():
-    """Row, column and class, each by its exact share, whatever the codebooks: here fitted ones."""
     head, query = checks.head_of(checks.clustered(60, 6)), checks.queries(3, 6).astype(np.float64)
     exact, fitted = Softmax(5, seed=5), MIDX(5, num_codewords=4, seed=5)
     for sampler in (exact, fitted):

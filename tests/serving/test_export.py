@@ -69,7 +69,6 @@ def exported(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def indexed(tmp_path_factory):
-    """A model of 4000 classes, an index, and their export."""
     keras.utils.set_random_seed(0)
     model = make_model(head=DenseHead(4000, normalize=True, temperature=0.1))
     index, path = index_of(model, num_cells=40), tmp_path_factory.mktemp("indexed")
