@@ -67,10 +67,7 @@ def garbage_is_collected_once_a_module():
 @pytest.fixture(autouse=True, scope="session")
 def background_work_of_usual_priority():
     """A thread of the idle class, as a search or a backup is, would wait for the other worker's tests."""
-    with (
-        patch("tfxc.mining.background_search.lower_priority"),
-        patch("tfxc.resume.folder.lower_priority"),
-    ):
+    with patch("tfxc.mining.background_search.lower_priority"), patch("tfxc.resume.folder.lower_priority"):
         yield
 
 

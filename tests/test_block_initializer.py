@@ -27,8 +27,7 @@ def made(initializer, shape=(ROWS, DIM), dtype="bfloat16"):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "name",
-    ["GlorotUniform", "GlorotNormal", "HeNormal", "LecunUniform", "RandomNormal", "TruncatedNormal"],
+    "name", ["GlorotUniform", "GlorotNormal", "HeNormal", "LecunUniform", "RandomNormal", "TruncatedNormal"]
 )
 def test_the_numbers_of_the_whole(name, dtype):
     initializer = getattr(keras.initializers, name)(seed=1)

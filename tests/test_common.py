@@ -9,14 +9,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import (
-    NUM_CLASSES,
-    features,
-    item_encoder,
-    learnable,
-    make_model,
-    weights_of,
-)
+from classifier_checks import NUM_CLASSES, features, item_encoder, learnable, make_model, weights_of
 
 from tfxc import head_loss, layers, losses, metrics, optimizers, samplers
 from tfxc._keras import keras
@@ -159,10 +152,7 @@ REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
 MODELS = {
     **{name: {"head": head, "sampler": SAMPLERS["MIDX"]} for name, head in HEADS.items()},
     "MACHHead": {"head": HEADS["MACHHead"]},
-    "MACHHead, all options": {
-        "head": HEADS["MACHHead, all options"],
-        "loss": LOSSES["BinaryCrossentropy"],
-    },
+    "MACHHead, all options": {"head": HEADS["MACHHead, all options"], "loss": LOSSES["BinaryCrossentropy"]},
     **{name: {"sampler": sampler} for name, sampler in SAMPLERS.items()},
     "SquaredHinge": {"sampler": SAMPLERS["Uniform"], "loss": LOSSES["SquaredHinge"]},
     "NDCGAtK": {"metrics": lambda: [METRICS["NDCGAtK"]()]},

@@ -84,10 +84,7 @@ def test_options_that_make_no_training_are_refused_at_once(options, message, cap
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "options",
-    ["--fan-in 8", "--num-inputs 64", "--group-size 4"],
-)
+@pytest.mark.parametrize("options", ["--fan-in 8", "--num-inputs 64", "--group-size 4"])
 def test_workers_of_a_mach_head_take_no_options_of_sparse_heads(options, capsys):
     with pytest.raises(SystemExit):
         mach_workers.parse_arguments(["--repetitions", "0-3", *options.split()])

@@ -33,11 +33,7 @@ def run(script, *arguments):
     keras.backend.clear_session()
     output, log = io.StringIO(), io.StringIO()
     handler = logging.StreamHandler(log)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(output),
-        warnings.catch_warnings(),
-    ):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output), warnings.catch_warnings():
         warnings.filterwarnings("error", "(?s).*shuffle=True")
         patch.setattr(sys, "argv", [str(EXAMPLES / script), *map(str, arguments)])
         patch.syspath_prepend(EXAMPLES)

@@ -58,11 +58,7 @@ def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
     assert loaded.evaluate(x, y, return_dict=True, verbose=0) == result
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [BinaryCrossentropy(), SquaredHinge()],
-    ids=["binary", "hinge"],
-)
+@pytest.mark.parametrize("loss", [BinaryCrossentropy(), SquaredHinge()], ids=["binary", "hinge"])
 def test_several_labels(loss):
     model, labels = compiled(HEADS["dense"](), loss), np.array([[3, -1], [1, 7], [-1, -1], [24, 0]])
     x = features(4)

@@ -50,12 +50,7 @@ def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weig
 
     def theirs(query):
         candidates = tf.gather(head.table_variable, labels)
-        return task(
-            query,
-            candidates,
-            sample_weight=weights,
-            candidate_sampling_probability=probability,
-        )
+        return task(query, candidates, sample_weight=weights, candidate_sampling_probability=probability)
 
     def ours(query):
         return tfxc.head_loss(head, loss, query, labels, sampler, weights)

@@ -50,8 +50,7 @@ def classifier():
 
 def summed():
     return make_model(
-        loss=tfxc.losses.SoftmaxCrossentropy(reduction="sum"),
-        optimizer=tfxc.optimizers.LazySGD(RATE / BATCH),
+        loss=tfxc.losses.SoftmaxCrossentropy(reduction="sum"), optimizer=tfxc.optimizers.LazySGD(RATE / BATCH)
     )
 
 

@@ -48,9 +48,7 @@ def test_when_and_how_much(options, want):
 def test_the_magnitude_is_that_of_all_that_moved_in_the_epoch(monkeypatch):
     seen = iter([(2, 0.5), (6, 0.1), (0, 0.0)])
     monkeypatch.setattr(
-        Recorder,
-        "rewire",
-        lambda *args: dict(zip(("moved", "dropped_magnitude"), next(seen), strict=True)),
+        Recorder, "rewire", lambda *args: dict(zip(("moved", "dropped_magnitude"), next(seen), strict=True))
     )
     _, history = recorded(SparseEvolution(every=2), epochs=1, num_steps=6)
     assert history["rewire/moved"] == [8]

@@ -4,15 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-from classifier_checks import (
-    DIM,
-    NUM_CLASSES,
-    dense_encoder,
-    features,
-    item_encoder,
-    learnable,
-    make_model,
-)
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
 
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers

@@ -11,13 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tfxc.data import (
-    Vocabulary,
-    from_frame,
-    leave_last_out,
-    read_csv,
-    sequence_training_dataset,
-)
+from tfxc.data import Vocabulary, from_frame, leave_last_out, read_csv, sequence_training_dataset
 
 ROWS = {
     "who": ["ann", "bob", "ann", "ann", "cy", "bob"],

@@ -90,10 +90,7 @@ def test_learns_from_what_came_before(encode):
     encoder = encode(10, max_length=5, dim=16, dropout=0.0)
     head = tfxc.layers.DenseHead(10, tied_to="item_embedding", row_offset=1)
     model = tfxc.ExtremeClassifier(encoder, head, k=1)
-    model.compile(
-        tfxc.optimizers.LazyAdam(0.05),
-        tfxc.losses.SoftmaxCrossentropy(),
-    )
+    model.compile(tfxc.optimizers.LazyAdam(0.05), tfxc.losses.SoftmaxCrossentropy())
     items = np.random.default_rng(0).integers(10, size=[64, 6])
     items[:, 2:] = items[:, :1]  # what is to come is told by the first item
     model.fit(np.tile(items[:, :-1] + 1, [20, 1]), np.tile(items[:, 1:], [20, 1]), batch_size=64, verbose=0)

@@ -17,12 +17,7 @@ DRAW_FAULTS = (*["none"] * 9, "code", "id", "offsets", "members", "slots", "cand
 
 
 @fuzz(
-    classes=SIZES,
-    tables=SIZES,
-    buckets=BUCKETS,
-    fault=st.sampled_from(TABLE_FAULTS),
-    huge=HUGE,
-    seed=SEEDS,
+    classes=SIZES, tables=SIZES, buckets=BUCKETS, fault=st.sampled_from(TABLE_FAULTS), huge=HUGE, seed=SEEDS
 )
 def hash_tables_op(classes, tables, buckets, fault, huge, seed):
     arrays = Arrays(seed)

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, learnable, make_model
-from head_checks import (
-    EVERY_CONFIGURATION,
-    gradient_error,
-    make_head,
-    numpy_logits,
-    queries,
-    variables_of,
-)
+from head_checks import EVERY_CONFIGURATION, gradient_error, make_head, numpy_logits, queries, variables_of
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras

@@ -178,10 +178,7 @@ def test_no_labels_at_all(num_queries):
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("activation", "loss"),
-    [
-        ("softmax", losses.SoftmaxCrossentropy()),
-        ("sigmoid", losses.BinaryCrossentropy()),
-    ],
+    [("softmax", losses.SoftmaxCrossentropy()), ("sigmoid", losses.BinaryCrossentropy())],
 )
 def test_it_learns(activation, loss):
     keras.utils.set_random_seed(0)

@@ -125,10 +125,7 @@ def test_samplers_see_the_biases_as_they_are():
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("sampler", "loss"),
-    [
-        (None, losses.SquaredHinge()),
-        (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy()),
-    ],
+    [(None, losses.SquaredHinge()), (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy())],
 )
 def test_it_learns(sampler, loss):
     keras.utils.set_random_seed(0)

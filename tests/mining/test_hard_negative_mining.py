@@ -8,14 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from classifier_checks import (
-    DIM,
-    NUM_CLASSES,
-    all_logits,
-    dense_encoder,
-    features,
-    make_model,
-)
+from classifier_checks import DIM, NUM_CLASSES, all_logits, dense_encoder, features, make_model
 from full_disk import full_disk
 
 import tfxc
@@ -77,10 +70,7 @@ def files(folder):
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("start", "every", "staleness", "last"),
-    [
-        (3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"),
-        (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005"),
-    ],
+    [(3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"), (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005")],
 )
 def test_schedule(patient, tmp_path, start, every, staleness, last):
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start, every)

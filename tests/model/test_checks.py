@@ -112,13 +112,7 @@ class SignedRoot(keras.layers.Layer):
 
 @pytest.mark.parametrize(
     ("kind", "eager"),
-    [
-        ("dense", False),
-        ("dense", True),
-        ("embedding", False),
-        ("tied", True),
-        ("item encoder", True),
-    ],
+    [("dense", False), ("dense", True), ("embedding", False), ("tied", True), ("item encoder", True)],
 )
 def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
     x, y = np.abs(features(20)) + 0.1, np.arange(20)

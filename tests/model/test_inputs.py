@@ -35,8 +35,7 @@ def test_reserved_inputs_are_taken_out():
 
 
 @pytest.mark.parametrize(
-    ("reads", "given"),
-    [pytest.param("items", "items", marks=pytest.mark.both_keras), (None, "any name")],
+    ("reads", "given"), [pytest.param("items", "items", marks=pytest.mark.both_keras), (None, "any name")]
 )
 def test_a_subclassed_encoder_gets_a_dict_if_it_reads_one_and_else_an_array(reads, given):
     x, y = features(6), np.arange(6)

@@ -18,12 +18,7 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, UniformSparseHead
-from tfxc.losses import (
-    BinaryCrossentropy,
-    CandidateReduction,
-    SoftmaxCrossentropy,
-    SquaredHinge,
-)
+from tfxc.losses import BinaryCrossentropy, CandidateReduction, SoftmaxCrossentropy, SquaredHinge
 from tfxc.losses.reductions import log_sum_exp
 from tfxc.samplers import MIDX, InBatch, Uniform
 

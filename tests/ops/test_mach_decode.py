@@ -6,18 +6,11 @@ import tensorflow as tf
 from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
-from tfxc.ops.mach_decode import (
-    DECODERS,
-    class_scores,
-    decode,
-    mach_top_k,
-    mach_top_k_probed,
-)
+from tfxc.ops.mach_decode import DECODERS, class_scores, decode, mach_top_k, mach_top_k_probed
 
 every_class = functools.partial(mach_top_k, prune=False)
 EVERY_WAY = pytest.mark.parametrize(
-    "top_k",
-    [*both_ways(mach_top_k), pytest.param(every_class, marks=pytest.mark.kernels, id="every class")],
+    "top_k", [*both_ways(mach_top_k), pytest.param(every_class, marks=pytest.mark.kernels, id="every class")]
 )
 EVERY_DECODER = pytest.mark.parametrize("decoder", DECODERS)
 

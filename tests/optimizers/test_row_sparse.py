@@ -35,8 +35,7 @@ def training_data():
 
 @every_optimizer
 @pytest.mark.parametrize(
-    "option",
-    ["weight_decay", "use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"],
+    "option", ["weight_decay", "use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"]
 )
 def test_options_that_touch_every_row_are_refused_with_a_remedy(optimizer_class, option):
     with pytest.raises(ValueError, match=f"does not take '{option}': .*[a-z]"):

@@ -37,10 +37,7 @@ CASES = {
 if IS_KERAS_3:
     accumulating = {"gradient_accumulation_steps": 2}
     CASES |= {
-        "Adam, accumulating": (
-            lambda: keras.optimizers.Adam(**accumulating),
-            {**ADAM, "gradient": ZERO},
-        ),
+        "Adam, accumulating": (lambda: keras.optimizers.Adam(**accumulating), {**ADAM, "gradient": ZERO}),
         "Adam, scaled": (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), ADAM),
         "LazyAdam, scaled": (lambda: keras.optimizers.LossScaleOptimizer(optimizers.LazyAdam()), ADAM),
         "Lamb": (keras.optimizers.Lamb, ADAM),

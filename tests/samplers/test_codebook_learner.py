@@ -20,8 +20,7 @@ def built(first, second, residual=True):
 def test_the_estimate_by_hand():
     labels = tf.constant([[1, 2], [3, -1], [-1, -1]])
     positives = Scored(
-        tf.math.log([[1.0, 2.0], [3.0, 9.0], [1.0, 1.0]]),
-        tf.math.log([[0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]),
+        tf.math.log([[1.0, 2.0], [3.0, 9.0], [1.0, 1.0]]), tf.math.log([[0.5, 0.5], [1.0, 1.0], [1.0, 1.0]])
     )
     negatives = Scored(
         tf.constant([[0.0, MASKED_LOGIT], [0.0, 0.0], [MASKED_LOGIT, MASKED_LOGIT]]),

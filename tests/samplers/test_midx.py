@@ -34,8 +34,7 @@ def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
 
 
 @pytest.mark.parametrize(  # "learned" draws as "rq" does
-    ("variant", "num_classes"),
-    [*itertools.product(("rq", "pq"), (1, 3, 50, 1000)), ("learned", 50)],
+    ("variant", "num_classes"), [*itertools.product(("rq", "pq"), (1, 3, 50, 1000)), ("learned", 50)]
 )
 def test_distribution_before_and_after_refresh(variant, num_classes):
     sampler, vectors = make(10, num_classes, variant), clustered(num_classes, 7)

@@ -166,10 +166,7 @@ def test_parts_of_other_kinds_with_one_seed_draw_other_classes():
     assert (first != second).mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    "given",
-    [[Uniform(2)], [Uniform(2), Uniform(3)], [None], ["ab"]],
-)
+@pytest.mark.parametrize("given", [[Uniform(2)], [Uniform(2), Uniform(3)], [None], ["ab"]])
 def test_it_takes_a_list(given):
     with pytest.raises(ValueError, match=r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"):
         Mixture(*given)
