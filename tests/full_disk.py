@@ -1,5 +1,3 @@
-"""A disk that is full: no file grows beyond a size."""
-
 import contextlib
 import resource
 

@@ -1,5 +1,3 @@
-"""The contracts stay small, and what is special to servers stays with the cluster."""
-
 import contract_sizes
 import pytest
 

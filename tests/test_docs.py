@@ -1,5 +1,3 @@
-"""The guide: its programs run as they stand, its reference holds all that is public, its site builds."""
-
 import ast
 import importlib
 import inspect

@@ -1,5 +1,3 @@
-"""The example programs, run as a user runs them, on a book of three sentences."""
-
 import ast
 import contextlib
 import io

@@ -1,5 +1,3 @@
-"""What an installation does with the compiled ops: with no compiler, a broken one, and in an sdist."""
-
 import os
 import subprocess
 import sys

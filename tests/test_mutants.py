@@ -1,5 +1,3 @@
-"""The wrong lines that ``make mutants`` tries still have a right one to take the place of."""
-
 from pathlib import Path
 
 import pytest

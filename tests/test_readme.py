@@ -1,5 +1,3 @@
-"""The README's programs run as they stand, it is short, and its links lead somewhere."""
-
 import re
 from pathlib import Path
 

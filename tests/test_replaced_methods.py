@@ -1,5 +1,3 @@
-"""What one reads is what runs: no object replaces a method of its class."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""What a model on parameter servers refuses."""
-
 import pytest
 import tensorflow as tf
 

@@ -1,5 +1,3 @@
-"""Training with parameter servers, in the threads of one other process."""
-
 import json
 import os
 import subprocess

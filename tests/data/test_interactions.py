@@ -208,13 +208,14 @@ def test_a_quote_that_is_not_closed_is_a_bad_record_of_several_lines(tmp_path, e
         read_csv(path, "item", "user")
 
 
-def test_a_header_that_is_no_text_is_named(tmp_path):
-    path = written(tmp_path, "user,item\nann,tea\n".encode("utf-16"))
-    with pytest.raises(ValueError, match="line 1"):
-        read_csv(path, user="user", item="item")
-
-
-def test_a_column_twice(tmp_path):
-    path = written(tmp_path, b"user,item,item\nann,tea,milk\n")
-    with pytest.raises(ValueError, match="more than one column 'item'"):
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("user,item\nann,tea\n".encode("utf-16"), "line 1"),
+        (b"user,item,item\nann,tea,milk\n", "more than one column 'item'"),
+    ],
+)
+def test_a_header_that_is_no_text_and_a_column_twice(tmp_path, data, message):
+    path = written(tmp_path, data)
+    with pytest.raises(ValueError, match=message):
         read_csv(path, user="user", item="item")

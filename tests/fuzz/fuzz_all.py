@@ -1,5 +1,3 @@
-"""All targets, by the modules that register them."""
-
 import sys
 from pathlib import Path
 

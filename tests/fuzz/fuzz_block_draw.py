@@ -1,5 +1,3 @@
-"""Draws by blocks and their log-probabilities against the distribution in float64."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays, agree

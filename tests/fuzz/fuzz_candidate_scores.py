@@ -1,5 +1,3 @@
-"""Scores of chosen classes and their gradients against float64, by wrapper and by raw op."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree

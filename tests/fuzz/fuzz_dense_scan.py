@@ -1,5 +1,3 @@
-"""The pass over all classes of a dense head and its gradient against their definition in float64."""
-
 import numpy as np
 import tensorflow as tf
 from dense_scan_checks import REDUCTIONS, dense_scan_reference

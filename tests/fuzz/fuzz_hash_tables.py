@@ -1,5 +1,3 @@
-"""Hash tables and the candidates drawn from them, against brute force in float64."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays, agree

@@ -1,5 +1,3 @@
-"""The k best classes of a MACH head, exact and probed, against the scores of all in float64."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays

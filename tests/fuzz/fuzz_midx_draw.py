@@ -1,5 +1,3 @@
-"""The MIDX draw against the distribution in float64: every class drawn comes with its own log-probability."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays, agree

@@ -1,5 +1,3 @@
-"""Text readers and files of hard negatives, on bytes that are nearly right: results that fit, or an error."""
-
 import gzip
 import lzma
 import os

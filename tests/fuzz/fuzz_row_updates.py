@@ -1,5 +1,3 @@
-"""The three row updates against float64, by wrapper and by raw op; a refused one must change nothing."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import GRADIENTS, Arrays, agree

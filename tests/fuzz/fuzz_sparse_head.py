@@ -1,5 +1,3 @@
-"""The sparse head's three wrappers and six ops against dense float64 matrices."""
-
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree

@@ -1,5 +1,3 @@
-"""Random calls of every op and reader, the same in every run; ``make fuzz`` makes others for an hour."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Every case that was ever found to crash, to hang or to differ, once more."""
-
 import json
 from pathlib import Path
 

@@ -95,12 +95,17 @@ def test_features_are_set_all_at_once(recwarn):
     assert not [warning for warning in recwarn if "structure of `inputs`" in str(warning.message)]
 
 
-def test_features_that_take_the_place_of_others_train():
-    model = tfxc.ExtremeClassifier(dense_encoder(), EncodedHead(tower(), FEATURES))
+@pytest.mark.parametrize("own", [False, True])
+def test_features_that_take_the_place_of_others_train(own):
+    head = EncodedHead(tower(), FEATURES)
+    if own:
+        model = keras.Sequential([*dense_encoder().layers, head])
+    else:
+        model = tfxc.ExtremeClassifier(dense_encoder(), head)
     model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxCrossentropy())
     x, y = learnable(16)
     assert model.fit(x, y, verbose=0).history["loss"][0] != pytest.approx(np.log(NUM_CLASSES))
-    model.head.features = np.ones_like(FEATURES)  # all classes are the same
+    head.features = np.ones_like(FEATURES)  # all classes are the same
     np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
 
 
@@ -113,16 +118,6 @@ def test_functions_that_were_traced_read_features_that_are_set_later():
         head.features = features
         np.testing.assert_allclose(vectors(), head.item_encoder(np.float32(features)), rtol=1e-5)
     assert vectors.experimental_get_tracing_count() == 1
-
-
-def test_a_model_of_ones_own_trains_by_features_that_are_set_between_two_fits():
-    head = EncodedHead(tower(), FEATURES)
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(DIM), head])
-    model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxCrossentropy())
-    x, y = tf.random.normal([16, 4]), tf.range(16)
-    assert model.fit(x, y, verbose=0).history["loss"][0] != pytest.approx(np.log(NUM_CLASSES))
-    head.features = np.ones_like(FEATURES)  # all classes are the same
-    np.testing.assert_allclose(model.fit(x, y, verbose=0).history["loss"], np.log(NUM_CLASSES), rtol=1e-5)
 
 
 @pytest.mark.traced

@@ -1,5 +1,3 @@
-"""Repetitions trained apart are one head again."""
-
 import numpy as np
 import pytest
 import tensorflow as tf

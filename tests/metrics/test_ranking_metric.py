@@ -62,10 +62,20 @@ def test_scores_that_rank_nothing():
     assert ranked_ids(scores, 3).numpy().tolist() == [[-1, -1, -1], [1, -1, -1], [0, 2, -1]]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
-def test_integer_types(dtype):
-    metric = RecallAtK(2)
-    metric.update_state(np.array([[3, 1]], dtype), np.array([[1, 2]], dtype))
+@pytest.mark.parametrize(
+    ("k", "labels", "ranked"),
+    [
+        *(
+            (2, np.array([[3, 1]], dtype), np.array([[1, 2]], dtype))
+            for dtype in ("int8", "int32", "int64", "uint8", "uint32")
+        ),
+        (1, [1, 0], tf.constant([[0.0, 1.0], [0.0, 1.0]], tf.float16)),
+        (2, [4, 5], {"ids": np.array([[4, 1], [2, 3]]), "scores": np.ones([2, 2])}),
+    ],
+)
+def test_every_form_of_ids_and_scores(k, labels, ranked):
+    metric = RecallAtK(k)
+    metric.update_state(labels, ranked)
     assert float(metric.result()) == 0.5
 
 
@@ -77,12 +87,6 @@ def test_scores_that_float64_alone_tells_apart(scores):
     metric = PrecisionAtK(1)
     metric.update_state([1, 2], np.array([scores, [-np.inf, np.nan, -1e39]]))
     assert float(metric.result()) == 1.0
-
-
-def test_half_precision_scores():
-    metric = RecallAtK(1)
-    metric.update_state([1, 0], tf.constant([[0.0, 1.0], [0.0, 1.0]], tf.float16))
-    assert float(metric.result()) == 0.5
 
 
 def test_examples_without_positives_are_skipped():
@@ -148,12 +152,6 @@ def test_the_value_of_each_example(average):
     assert float(metric.result()) == 0  # it has counted none
     metric.update_state(labels, ids)
     np.testing.assert_allclose(metric.result(), np.nanmean(values))
-
-
-def test_what_predict_returns_is_ranked():
-    metric = RecallAtK(2)
-    metric.update_state([4, 5], {"ids": np.array([[4, 1], [2, 3]]), "scores": np.ones([2, 2])})
-    assert float(metric.result()) == 0.5
 
 
 @pytest.mark.traced

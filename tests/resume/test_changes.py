@@ -1,5 +1,3 @@
-"""What changed since a backup, and the backup itself, give what is now, to the bit."""
-
 import numpy as np
 import pytest
 import tensorflow as tf
