@@ -1,7 +1,4 @@
-"""Processes of the tests, forked from one that has imported the package: they start in no time.
-
-TensorFlow may be forked until it is started, which its first op does.
-"""
+"""Processes forked from one that has imported TensorFlow, and has not started it by an op."""
 
 import multiprocessing
 import os

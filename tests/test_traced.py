@@ -1,8 +1,4 @@
-"""Steps that TensorFlow has traced come to what the same steps come to outside of graphs.
-
-Most tests run their models without tracing them. Here each head, sampler, loss and optimizer is traced once,
-each beside others of the other kinds.
-"""
+"""Steps that TensorFlow traces come to what they come to outside of graphs, where most tests run them."""
 
 import itertools
 

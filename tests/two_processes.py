@@ -1,7 +1,4 @@
-"""Trains in one of two processes, by ``fit`` and by a loop around ``head_loss``, and prints what came of it.
-
-For test_distribution.py, which reads it as JSON, and trains the same alone: without TF_CONFIG.
-"""
+"""Trains in one of two processes, or alone without TF_CONFIG; test_distribution.py reads what it prints."""
 
 import json
 import os

@@ -16,7 +16,7 @@ from tfxc.ops import library
 pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
 PROGRAM = Path(__file__).with_name("in_process.py")
-needs_tf_keras = pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 has no parameter servers")
+NO_SERVERS = "Keras 3 has no parameter servers"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder):
+    if IS_KERAS_3:
+        pytest.skip(NO_SERVERS)
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(PROGRAM), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
@@ -33,7 +35,6 @@ def results(folder):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@needs_tf_keras
 @pytest.mark.parametrize("name", ["midx", "mixture", "none", "sparse shared"])
 def test_it_trains(results, name):
     """Measured by an evaluation on the servers with "midx" and the sparse head, else by the whole table."""
@@ -41,7 +42,6 @@ def test_it_trains(results, name):
     assert loss < 0.95 * np.log(20_001) and recall > 0.5
 
 
-@needs_tf_keras
 def test_shards_their_slots_and_their_index_lie_together(results):
     places = results["places"]
     assert places["rows"] == [10_001, 10_000] * 2
@@ -51,14 +51,12 @@ def test_shards_their_slots_and_their_index_lie_together(results):
     assert len(results["places of a small index"]) == 1
 
 
-@needs_tf_keras
 def test_shards_begin_as_the_whole_table_would(results):
     glorot = (2 / (20_001 + 8)) ** 0.5
     np.testing.assert_allclose(results["begun"]["spread"], [glorot] * 2, rtol=0.02)
     assert results["begun"]["differ"] > 0.98 * 20_001 * 8
 
 
-@needs_tf_keras
 def test_what_samplers_of_a_mixture_keep_for_each_class_is_cut(results):
     counted = results["counted"]
     for labels, total in zip(counted["labels"], counted["totals"], strict=True):
@@ -69,49 +67,41 @@ def test_what_samplers_of_a_mixture_keep_for_each_class_is_cut(results):
     assert counted["drawn"] == pytest.approx(1, rel=1e-5)
 
 
-@needs_tf_keras
 def test_scores_and_rankings_are_those_of_the_whole_table(results):
     answers = results["answers"]
     np.testing.assert_allclose(answers["scores"], answers["wanted scores"], rtol=1e-4, atol=1e-5)
     assert answers["best"] == answers["wanted best"]
 
 
-@needs_tf_keras
 def test_what_servers_draw_from_follows_weights_that_were_loaded(results):
     np.testing.assert_allclose(results["followed"]["got"], results["followed"]["wanted"], rtol=1e-5)
 
 
-@needs_tf_keras
 def test_no_draw_is_made_twice(results):
     assert results["counter"] == 40  # steps
 
 
-@needs_tf_keras
 @pytest.mark.parametrize(("name", "num_weights"), [("alone", 2), ("four shards", 8)])
 def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
     epoch, number, scores, log_probs = results[name]
     assert epoch == 2 and number == num_weights and scores < 1e-6 and log_probs < 1e-6
 
 
-@needs_tf_keras
 def test_callbacks_of_epochs_move_connections_and_measure(results):
     logs, known = results["evolved"]["logs"], results["evolved"]["known"]
     assert logs["rewire/moved"] == [0, 20_001] and 0 < logs["sampler/effective_sample_size"][0] <= 500
     assert results["evolved"]["new"] == [10_001, 10_000] and known == [0, 0]
 
 
-@needs_tf_keras
 def test_a_frozen_head_stays_until_it_thaws(results):
     assert results["frozen"] == [[False, True], [True, True]]  # of the table, of the encoder
 
 
-@needs_tf_keras
 def test_the_sketch_of_many_inputs_lies_whole(results):
     places, lengths = results["sketches"]
     assert places[0] == places[1] and min(lengths) > 0
 
 
-@needs_tf_keras
 def test_memory_is_that_of_one_machine_but_for_codebooks(results):
     servers, alone = (dict(zip(MemoryReport._fields, own, strict=True)) for own in results["memory"])
     for name in ("encoder", "tables", "slots", "step"):
@@ -120,7 +110,6 @@ def test_memory_is_that_of_one_machine_but_for_codebooks(results):
 
 
 @pytest.mark.traced
-@needs_tf_keras
 def test_a_draw_outside_of_graphs(results):
     drawn = results["drawn outside"]
     assert np.shape(drawn["ids"]) == (2, 20) and 0 <= np.min(drawn["ids"]) <= np.max(drawn["ids"]) <= 20_000
@@ -133,7 +122,6 @@ def saved(path):
     return {name: reader.get_tensor(name) for name in names}
 
 
-@needs_tf_keras
 def test_an_export_from_shards_is_that_of_one_machine(results, folder):
     of_shards, alone = saved(folder / "shards"), saved(folder / "alone")
     assert of_shards.keys() == alone.keys() and len(alone) == 4
@@ -145,20 +133,17 @@ def test_an_export_from_shards_is_that_of_one_machine(results, folder):
         np.testing.assert_array_equal(answers[0][name], answers[1][name])
 
 
-@needs_tf_keras
 def test_an_export_from_shards_knows_what_layers_have_adapted_to(results, folder):
     loaded = tf.saved_model.load(str(folder / "words"))
     answer = loaded.serve(word=tf.constant([["tea"], ["rum"]]), number=tf.constant([[1.0], [5.0]]))
     np.testing.assert_array_equal(answer["ids"], results["exported"]["words"])
 
 
-@needs_tf_keras
 def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
     names = ["alone", "counts", "epoch-000002", "shards", "words"]
     assert sorted(path.name for path in folder.iterdir()) == names
 
 
-@needs_tf_keras
 @pytest.mark.parametrize(
     ("name", "remedy"),
     {
@@ -191,7 +176,7 @@ def test_keras_3_is_told_that_it_has_no_parameter_servers():
         tfxc.cluster.strategy(resolver())
 
 
-@needs_tf_keras
+@pytest.mark.skipif(IS_KERAS_3, reason=NO_SERVERS)
 @pytest.mark.parametrize(
     ("num_servers", "num_shards", "message"), [(2, 3, "multiple"), (0, None, 'no job "ps"')]
 )

@@ -6,7 +6,10 @@ from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 
-BOTH = pytest.mark.parametrize("fold", both_ways(candidate_log_sum_exp))
+
+@pytest.fixture(params=both_ways(candidate_log_sum_exp))
+def fold(request):
+    return request.param
 
 
 def problem(rows, width, queries, labels, candidates, row_offset=0):
@@ -78,7 +81,6 @@ def check(fold, arrays, upstream=None, normalize=False, row_offset=0, tolerance=
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
-@BOTH
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
 @pytest.mark.parametrize(
     ("shape", "normalize", "row_offset"),
@@ -107,13 +109,11 @@ def test_one_gradient_at_every_size(place, size):
     check(candidate_log_sum_exp, arrays, (of_scores, of_sums))
 
 
-@BOTH
 @pytest.mark.parametrize(("queries", "labels", "candidates"), [(0, 2, 3), (3, 2, 0), (3, 0, 3), (3, 0, 0)])
 def test_nothing_to_score(fold, queries, labels, candidates):
     check(fold, problem(5, 4, queries, labels, candidates))
 
 
-@BOTH
 def test_empty_slots_touch_no_class(fold):
     table = tf.Variable(tf.ones([6, 2]))
     given = (
@@ -128,7 +128,6 @@ def test_empty_slots_touch_no_class(fold):
     assert sorted(set(found[-1].indices.numpy().tolist())) == [1, 2]
 
 
-@BOTH
 @pytest.mark.parametrize("shift", [-1e4, 1e4])
 def test_large_scores_do_not_overflow(fold, shift):
     arrays = problem(9, 4, 3, 1, 7)
@@ -136,7 +135,6 @@ def test_large_scores_do_not_overflow(fold, shift):
     check(fold, arrays, tolerance=1e-3)
 
 
-@BOTH
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_no_number_stays_in_its_query(fold, value):
     arrays = problem(9, 4, 3, 1, 7)
@@ -183,7 +181,6 @@ def test_skewed_classes_at_full_size_over_several_threads():
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-4)  # hundreds of terms in the first rows
 
 
-@BOTH
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
 def test_a_table_that_changed_meanwhile_changes_no_gradient(fold, wrap):
     arrays = problem(30, 8, 6, 2, 5)
@@ -203,7 +200,6 @@ def test_a_table_that_changed_meanwhile_changes_no_gradient(fold, wrap):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
-@BOTH
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (6, 1), (1, 5)])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_offsets_broadcast(fold, shape, is_known):
@@ -221,7 +217,6 @@ def test_offsets_broadcast(fold, shape, is_known):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
 
 
-@BOTH
 def test_bad_input_is_named(fold):
     table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([2, 2]), tf.zeros([2, 3], tf.int32)
     for bad_labels, bad_ids in (ids, ids - 2), (ids + 5, ids):

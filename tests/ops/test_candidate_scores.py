@@ -8,7 +8,10 @@ from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores
 
-BOTH = pytest.mark.parametrize("score", both_ways(candidate_scores))
+
+@pytest.fixture(params=both_ways(candidate_scores))
+def score(request):
+    return request.param
 
 
 def _problem(rows, width, queries, samples, row_offset=0):
@@ -43,7 +46,6 @@ def _gradients(score, table, query, ids, upstream, **options):
     return scores, *tape.gradient(loss, [query, table])
 
 
-@BOTH
 @pytest.mark.parametrize("in_graph", [False, True])
 @pytest.mark.parametrize(
     ("shape", "normalize", "row_offset"),
@@ -89,7 +91,6 @@ def test_one_gradient_at_every_size(place, size, normalize):
         np.testing.assert_allclose(tf.convert_to_tensor(ours), theirs, rtol=2e-5, atol=2e-5)
 
 
-@BOTH
 def test_hand_worked_case(score):
     table = tf.Variable([[9.0, 9.0], [3.0, 4.0], [0.0, 2.0]])
     query = tf.constant([[1.0, 2.0], [5.0, 0.0]])
@@ -105,7 +106,6 @@ def test_hand_worked_case(score):
     )
 
 
-@BOTH
 def test_zero_row_is_finite_and_gets_no_gradient_when_normalized(score):
     table = tf.Variable([[0.0, 0.0], [1e-13, 0.0]])
     found = _gradients(score, table, tf.constant([[2.0, 1.0]]), [[0, 1]], [[1.0, 1.0]], normalize=True)
@@ -115,7 +115,6 @@ def test_zero_row_is_finite_and_gets_no_gradient_when_normalized(score):
     np.testing.assert_array_equal(table_gradient.values, np.zeros((2, 2)))
 
 
-@BOTH
 @pytest.mark.parametrize("queries, samples", [(0, 3), (3, 0), (0, 0)])
 def test_empty_batches(score, queries, samples):
     table = tf.Variable(tf.ones([4, 2]))
@@ -126,7 +125,6 @@ def test_empty_batches(score, queries, samples):
     assert table_gradient.values.shape == (0, 2)
 
 
-@BOTH
 @pytest.mark.parametrize("in_graph", [False, True])
 @pytest.mark.parametrize("bad, row_offset", [(5, 0), (-2, 0), (4, 1), (-2, 1), (2**31 - 1, 1)])
 def test_an_id_out_of_range_names_itself(score, in_graph, bad, row_offset):
@@ -137,13 +135,11 @@ def test_an_id_out_of_range_names_itself(score, in_graph, bad, row_offset):
         compute(table, tf.ones([2, 2]), [[0, 1], [0, bad]], row_offset=row_offset)
 
 
-@BOTH
 def test_nan_stays_visible(score):
     table = tf.Variable([[np.nan], [1.0]])
     np.testing.assert_array_equal(score(table, [[1.0]], [[0, 1]]), [[np.nan, 1.0]])
 
 
-@BOTH
 def test_bad_arguments_are_refused(score):
     table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([3, 2]), tf.zeros([3, 4], tf.int32)
     with pytest.raises(ValueError, match=r"tf\.Variable.*weight\.value"):
@@ -162,7 +158,6 @@ def test_bad_arguments_are_refused(score):
         score(table, query, ids, row_offset=-1)
 
 
-@BOTH
 def test_the_query_is_cast_to_the_tables_dtype(score):
     table = tf.Variable(tf.ones([2, 3]))
     assert score(table, tf.ones([1, 3], tf.float16), [[1]]).dtype == tf.float32
@@ -176,7 +171,6 @@ def test_works_inside_xla():
     np.testing.assert_allclose(compute(), [[7.0, 0.0, 3.0]])
 
 
-@BOTH
 def test_reads_follow_program_order_in_a_graph(score):
     table = tf.Variable([[1.0]])
 
@@ -190,7 +184,6 @@ def test_reads_follow_program_order_in_a_graph(score):
     assert (before.numpy().item(), after.numpy().item()) == (1.0, 2.0)
 
 
-@BOTH
 def test_a_keras_optimizer_moves_the_scored_rows_only(score):
     layer = keras.layers.Layer()
     weight = add_weight(layer, "table", (6, 2), initializer="ones")
@@ -261,7 +254,6 @@ def test_the_op_checks_what_the_wrapper_cannot_see():
         grad(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], gradient=[[1.0, 2.0]], **options)
 
 
-@BOTH
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_bfloat16_table_gives_what_its_numbers_give_in_float32(score, normalize):
     table, query, ids = _problem(30, 37, 20, 11, row_offset=2)

@@ -12,7 +12,11 @@ every_class = functools.partial(mach_top_k, prune=False)
 EVERY_WAY = pytest.mark.parametrize(
     "top_k", [*both_ways(mach_top_k), pytest.param(every_class, marks=pytest.mark.kernels, id="every class")]
 )
-EVERY_DECODER = pytest.mark.parametrize("decoder", DECODERS)
+
+
+@pytest.fixture(params=DECODERS)
+def decoder(request):
+    return request.param
 
 
 def make_family(num_classes, num_buckets, num_repetitions, seed=0):
@@ -48,7 +52,6 @@ def check(found, scores, k, exclude=None):
         assert len(set(row[row >= 0])) == (row >= 0).sum()
 
 
-@EVERY_DECODER
 @pytest.mark.parametrize("num_repetitions", [1, 2, 3, 4, 7])
 def test_decode(decoder, num_repetitions):
     values = np.random.default_rng(0).random((num_repetitions, 5, 3))
@@ -56,7 +59,6 @@ def test_decode(decoder, num_repetitions):
     np.testing.assert_allclose(decode(list(tf.constant(values)), decoder), want)
 
 
-@EVERY_DECODER
 def test_class_scores(decoder):
     family = make_family(40, 6, 3)
     tables = make_tables(family, 4)
@@ -68,7 +70,6 @@ def test_class_scores(decoder):
 
 
 @EVERY_WAY
-@EVERY_DECODER
 @pytest.mark.parametrize(
     ("num_classes", "num_buckets", "num_repetitions", "num_queries"),
     [(1, 1, 1, 1), (2, 1, 3, 2), (7, 20, 2, 5), (40, 6, 4, 3), (97, 97, 5, 17), (1000, 64, 3, 33)],
@@ -97,7 +98,6 @@ def test_the_best_at_every_size(place, size):
 
 
 @pytest.mark.kernels
-@EVERY_DECODER
 @pytest.mark.parametrize("power", [1, 20, 80])
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_many_classes_with_flat_and_peaked_scores(decoder, power, num_queries):
@@ -132,7 +132,6 @@ def test_equal_scores_go_to_the_lower_id(top_k, k):
 
 
 @EVERY_WAY
-@EVERY_DECODER
 @pytest.mark.parametrize("num_queries", [2, 6])
 def test_excluded_classes(top_k, decoder, num_queries):
     family = make_family(30, 8, 3)
@@ -161,7 +160,6 @@ def test_excluded_classes_are_passed_over_where_the_best_buckets_decide():
 
 
 @EVERY_WAY
-@EVERY_DECODER
 def test_nan_is_never_among_the_best(top_k, decoder):
     family = make_family(20, 4, 2)
     tables = make_tables(family, 5)
@@ -199,7 +197,6 @@ def test_no_gradient(top_k):
     assert tape.gradient(total, tables) is None
 
 
-@EVERY_DECODER
 @pytest.mark.parametrize("num_probes", [1, 4, 40])
 def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_probes):
     family = make_family(2000, 40, 5)
@@ -232,7 +229,6 @@ EVERY_PROBED = pytest.mark.parametrize("top_k", both_ways(mach_top_k_probed))
 
 
 @EVERY_PROBED
-@EVERY_DECODER
 def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder):
     family = make_family(20_000, 500, 8)
     own = family.buckets(np.random.default_rng(0).integers(20_000, size=(40, 100))).numpy()  # [R, B, classes]
@@ -253,7 +249,6 @@ def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder)
 
 
 @EVERY_PROBED
-@EVERY_DECODER
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 20, 2), (60, 6, 4)])
 def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape):
     family, k = make_family(*shape), min(4, shape[0])
@@ -265,7 +260,6 @@ def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape
 
 
 @EVERY_PROBED
-@EVERY_DECODER
 def test_buckets_of_nan_take_no_probe(top_k, decoder):
     family = make_family(5000, 50, 3)
     tables = make_tables(family, 2, power=8)
@@ -278,7 +272,6 @@ def test_buckets_of_nan_take_no_probe(top_k, decoder):
 
 
 @EVERY_WAY
-@EVERY_DECODER
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queries):
     family = make_family(50, 10, 3)
@@ -349,7 +342,6 @@ def test_probes_may_be_a_tensor():
             np.testing.assert_array_equal(one, other)
 
 
-@EVERY_DECODER
 def test_more_probes_find_more_of_many_classes(decoder):
     """Classes that share a place of the sketch came before the best ones, of 400,000 nearly all of them."""
     family, k = make_family(400_000, 300, 3), 50

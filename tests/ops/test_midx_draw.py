@@ -7,7 +7,10 @@ from scipy import stats
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.samplers.alias import alias_table
 
-BOTH = pytest.mark.parametrize("draw", both_ways(midx_draw))
+
+@pytest.fixture(params=both_ways(midx_draw))
+def draw(request):
+    return request.param
 
 
 def _index(cells, num_codewords, weights=None):
@@ -50,7 +53,6 @@ def _p_value(ids, log_q):
     return stats.chisquare(observed, expected).pvalue
 
 
-@BOTH
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "num_codewords, num_classes", [(1, 1), (1, 7), (3, 40), (5, 12), (8, 100), (17, 300)]
@@ -88,7 +90,6 @@ def test_log_prob_at_every_size(size, weighted):
         np.testing.assert_allclose(log_prob, np.take_along_axis(exact, ids.numpy(), axis=1), atol=2e-5)
 
 
-@BOTH
 def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw):
     index = _index(np.arange(4), 2)
     ids, *_ = draw(np.zeros((200, 2)), np.zeros((200, 2)), index, 100, seed=[3, 4])
@@ -97,7 +98,6 @@ def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw):
         assert stats.chisquare(np.bincount((4 * first + second).ravel(), minlength=16)).pvalue > 1e-3
 
 
-@BOTH
 def test_hand_worked_case(draw):
     # Cell (0, 0) holds classes 1 and 2, cell (1, 0) holds class 0; e^u = (1, 3), e^v = (2, 5).
     index = _index([2, 0, 0], 2)
@@ -109,7 +109,6 @@ def test_hand_worked_case(draw):
     np.testing.assert_allclose(partition, [np.log(10)], rtol=1e-6)
 
 
-@BOTH
 def test_the_log_probability_of_a_likely_class_is_exact(draw):
     """Beside class 0, class 1 has e^-x of its weight: log(1 + e^-x), small, shows e^-x to every digit."""
     x = np.concatenate([np.linspace(0, 30, 301), [87.3, 100, 700, 709, 745, 1e4]]).astype(np.float32)
@@ -124,7 +123,6 @@ def test_the_log_probability_of_a_likely_class_is_exact(draw):
     np.testing.assert_allclose(found[~precise], wanted[~precise], atol=1e-13)
 
 
-@BOTH
 def test_weights_of_any_size_come_with_their_log(draw):
     weights = np.float32([1.2e-38, 1e-36, 1e-30, 1.0, 1 + 2e-7, 1.4142135, 1.4142137, 3e37]).astype(
         np.float64
@@ -136,7 +134,6 @@ def test_weights_of_any_size_come_with_their_log(draw):
         np.testing.assert_allclose(log_prob, want[ids.numpy()], rtol=1e-6, atol=1e-7)
 
 
-@BOTH
 def test_a_class_of_weight_zero_is_never_drawn(draw):
     weights = [0.0, 1.0, 0.0, 0.0, 2.0, 0.0]
     cells = [0, 0, 0, 3, 3, 1]
@@ -145,7 +142,6 @@ def test_a_class_of_weight_zero_is_never_drawn(draw):
     np.testing.assert_allclose(np.exp(log_prob), np.where(ids == 1, 1 / 3, 2 / 3), rtol=1e-5)
 
 
-@BOTH
 def test_logits_far_apart_neither_overflow_nor_vanish(draw):
     cells = [1, 1, 2]  # the best row 0 and the best column 0 meet in the empty cell (0, 0)
     u = np.float32([[900.0, -900.0], [1e30, 1e30], [0.0, 0.0]])
@@ -159,7 +155,6 @@ def test_logits_far_apart_neither_overflow_nor_vanish(draw):
     np.testing.assert_allclose(partition, [np.log(3)] * 2, rtol=1e-6)
 
 
-@BOTH
 def test_every_class_of_a_large_cell_can_be_drawn(draw):
     num_classes = 20_000_000  # more than a float32 uniform has values
     every, ones = np.arange(num_classes, dtype=np.int32), np.ones(num_classes, np.float32)
@@ -172,7 +167,6 @@ def test_every_class_of_a_large_cell_can_be_drawn(draw):
     assert stats.kstest(ids / num_classes, "uniform").pvalue > 1e-3
 
 
-@BOTH
 def test_same_seed_same_draws_in_eager_and_graph(draw):
     random = np.random.default_rng(0)
     u, v = random.normal(size=(2, 9, 4)).astype(np.float32)
@@ -196,7 +190,6 @@ def test_compiled_draws_are_those_of_philox_whatever_the_batch_and_the_threads()
     np.testing.assert_array_equal(few, many[:3, :5])
 
 
-@BOTH
 def test_classes_of_a_cell_are_drawn_by_weights_that_differ_by_orders_of_magnitude(draw):
     random = np.random.default_rng(4)
     cells = np.concatenate([np.zeros(1, int), np.full(900, 5), random.integers(16, size=300)])
@@ -208,13 +201,11 @@ def test_classes_of_a_cell_are_drawn_by_weights_that_differ_by_orders_of_magnitu
     assert _p_value(ids[0].numpy(), exact) > 1e-3
 
 
-@BOTH
 def test_an_empty_batch_draws_nothing(draw):
     ids, log_prob, _ = draw(np.zeros((0, 2)), np.zeros((0, 2)), _index([0, 1], 2), 3, seed=[0, 0])
     assert ids.shape == log_prob.shape == (0, 3)
 
 
-@BOTH
 def test_no_gradient_flows(draw):
     u = tf.Variable(tf.zeros([2, 2]))
     with tf.GradientTape() as tape:
@@ -222,7 +213,6 @@ def test_no_gradient_flows(draw):
     assert tape.gradient(loss, u) is None
 
 
-@BOTH
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["row_logits", "column_logits"])
 def test_logits_that_are_not_finite_name_the_query(draw, bad, name):
@@ -257,7 +247,6 @@ def _spoiled_indices():
     return [pytest.param(*case, id=name) for name, case in spoil.items()]
 
 
-@BOTH
 @pytest.mark.parametrize("index, parts, message", _spoiled_indices())
 def test_a_malformed_index_is_an_error(draw, index, parts, message):
     index = index._replace(**parts)
@@ -265,7 +254,6 @@ def test_a_malformed_index_is_an_error(draw, index, parts, message):
         draw(np.zeros((1, 2)), np.zeros((1, 2)), index, 50, seed=[0, 0])
 
 
-@BOTH
 def test_shapes_that_do_not_fit_are_errors(draw):
     index, zeros = _index([0, 0, 3], 2), np.zeros((2, 2))
     with pytest.raises(ValueError, match=r"num_samples must be an integer in \[1, 16777216\], but got 0"):

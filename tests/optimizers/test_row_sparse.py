@@ -13,7 +13,11 @@ from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad
 
 OPTIMIZERS = [LazyAdam, LazySGD, RowwiseAdagrad]
-every_optimizer = pytest.mark.parametrize("optimizer_class", OPTIMIZERS)
+
+
+@pytest.fixture(params=OPTIMIZERS)
+def optimizer_class(request):
+    return request.param
 
 
 def sparse(values, ids, id_dtype="int32"):
@@ -33,7 +37,6 @@ def training_data():
     return ids, ids.sum(axis=1, keepdims=True).astype("float32") / 10
 
 
-@every_optimizer
 @pytest.mark.parametrize(
     "option", ["weight_decay", "use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"]
 )
@@ -42,7 +45,6 @@ def test_options_that_touch_every_row_are_refused_with_a_remedy(optimizer_class,
         optimizer_class(0.1, **{option: 2})
 
 
-@every_optimizer
 def test_wrong_options_are_refused(optimizer_class):
     with pytest.raises(ValueError, match="unknown option 'momentum'; it takes clipnorm"):
         optimizer_class(0.1, momentum=0.9)
@@ -57,7 +59,6 @@ def test_wrong_options_are_refused(optimizer_class):
 
 
 @pytest.mark.both_keras
-@every_optimizer
 def test_a_constraint_on_a_table_is_refused_and_on_a_dense_variable_kept(optimizer_class):
     table = tf.Variable(tf.ones([3, 2]), constraint=lambda x: tf.clip_by_value(x, 0.0, 0.5), name="table")
     with pytest.raises(ValueError, match="constraint"):
@@ -88,7 +89,6 @@ def test_clipping_sees_summed_rows(option, table, other):
 
 
 @pytest.mark.traced
-@every_optimizer
 @pytest.mark.parametrize("option", ["clipnorm", "clipvalue", "global_clipnorm"])
 def test_clipped_steps_inside_xla_are_those_outside(optimizer_class, option):
     results = []
@@ -109,7 +109,6 @@ def test_clipped_steps_inside_xla_are_those_outside(optimizer_class, option):
         np.testing.assert_allclose(inside, outside, rtol=1e-5, atol=1e-6)
 
 
-@every_optimizer
 def test_a_norm_of_shards_is_refused(optimizer_class):
     table = ShardedVariable([tf.Variable(tf.ones([2 - i, 2]), name=f"table/part_{i}") for i in (0, 1)])
     with pytest.raises(ValueError, match="some of the rows of a table.*Take global_clipnorm"):
@@ -118,7 +117,6 @@ def test_a_norm_of_shards_is_refused(optimizer_class):
         optimizer_class(0.1, **{option: 1.0}).build(table.variables)
 
 
-@every_optimizer
 def test_a_single_number_of_bfloat16_is_refused(optimizer_class):
     scale = tf.Variable(tf.ones([], tf.bfloat16), name="scale")
     with pytest.raises(ValueError, match=r'weight scale.* is a single number of bfloat16.*dtype="float32"'):
@@ -126,7 +124,6 @@ def test_a_single_number_of_bfloat16_is_refused(optimizer_class):
     optimizer_class(0.1).build([tf.Variable(1.0)])
 
 
-@every_optimizer
 def test_what_float16_does_not_hold_is_refused(optimizer_class):
     message = 'weight table.* has the dtype float16, in which .* are 0: .*dtype="float32"'
     with pytest.raises(ValueError, match=message):
@@ -149,7 +146,6 @@ def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
 
 
 @pytest.mark.both_keras
-@every_optimizer
 def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tmp_path):
     ids, targets = training_data()
     model = embedding_model()
@@ -166,7 +162,6 @@ def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tm
     tf.nest.map_structure(np.testing.assert_array_equal, model.get_weights(), loaded.get_weights())
 
 
-@every_optimizer
 def test_checkpoint_restores_slots(optimizer_class, tmp_path):
     def fresh():
         table, optimizer = tf.Variable(tf.ones([4, 2])), optimizer_class(0.1)
@@ -185,7 +180,6 @@ def test_checkpoint_restores_slots(optimizer_class, tmp_path):
     assert int(other_optimizer.iterations) == 2
 
 
-@every_optimizer
 def test_config_round_trip(optimizer_class):
     optimizer = optimizer_class(0.25, global_clipnorm=2.0, name="mine")
     restored = optimizer_class.from_config(optimizer.get_config())
@@ -198,7 +192,6 @@ def test_config_round_trip(optimizer_class):
 @pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.usefixtures("path")
-@every_optimizer
 def test_learning_rate_schedule_and_assignment(optimizer_class):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.0])
     table = tf.Variable(tf.zeros([2, 1]))
@@ -230,7 +223,6 @@ def rate_of_now():
 
 
 @pytest.mark.traced
-@every_optimizer
 def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
     table, gradient = tf.Variable(tf.zeros([2, 1])), sparse([[1]], [0])
     optimizer = optimizer_class(rate_of_now)
@@ -258,7 +250,6 @@ def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
 
 
 @pytest.mark.traced
-@every_optimizer
 def test_graph_and_eager_agree(optimizer_class):
     tables = []
     for wrap in (lambda f: f, tf.function):
@@ -276,7 +267,6 @@ def test_graph_and_eager_agree(optimizer_class):
     assert (tables[0][1][[1, 2, 4]] == 1).all()
 
 
-@every_optimizer
 def test_a_row_id_outside_is_an_error(optimizer_class):
     table = tf.Variable(tf.ones([5, 2]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="outside"):
@@ -294,7 +284,6 @@ def fastest(action, repeats=20):
 
 
 @pytest.mark.traced
-@every_optimizer
 def test_a_step_costs_far_less_than_one_copy_of_the_table(optimizer_class):
     table = tf.Variable(tf.zeros([200_000, 64]))
     optimizer = optimizer_class(0.1)
@@ -311,7 +300,6 @@ def bfloat16_steps(optimizer, gradients):
     return table
 
 
-@every_optimizer
 def test_a_bfloat16_table_is_rounded_by_seed_and_step(optimizer_class):
     gradient = sparse(np.ones([50, 4]), np.arange(50))
     first, same, other = (optimizer_class(1e-3, seed=seed) for seed in (1, 1, 2))
@@ -336,7 +324,6 @@ def test_several_tables_are_rounded_whatever_the_seed(seed):
 
 
 @pytest.mark.both_keras
-@every_optimizer
 def test_a_dense_gradient_rounds_every_row_of_bfloat16(optimizer_class):
     values = np.random.default_rng(0).normal(size=(50, 4))
     gradients = [tf.constant(values, tf.float32), sparse(values, np.arange(50))]
@@ -344,7 +331,6 @@ def test_a_dense_gradient_rounds_every_row_of_bfloat16(optimizer_class):
     np.testing.assert_array_equal(dense, rows)
 
 
-@every_optimizer
 def test_gradients_of_two_dtypes_are_clipped_together(optimizer_class):
     half, whole = tf.Variable(tf.ones([2, 1], tf.bfloat16)), tf.Variable(tf.ones([2]))
     gradient = tf.IndexedSlices(tf.constant([[6.0], [2.0]], tf.bfloat16), tf.constant([1, 1]))

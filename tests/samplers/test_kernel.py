@@ -20,7 +20,10 @@ from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
 from tfxc.samplers import MIDX, RFF, LogUniform, Mixture, Sphere, Uniform
 
-BOTH = pytest.mark.parametrize("kind", [Sphere, RFF])
+
+@pytest.fixture(params=[Sphere, RFF])
+def kind(request):
+    return request.param
 
 
 def make(kind, num_negatives=10, **options):
@@ -60,7 +63,6 @@ def rff_probs(sampler, query, vectors):
 BY_HAND = {Sphere: sphere_probs, RFF: rff_probs}
 
 
-@BOTH
 @pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
 def test_distribution_before_and_after_refresh(kind, num_classes):
     sampler, vectors = make(kind), clustered(num_classes, 7)
@@ -75,21 +77,18 @@ def test_distribution_before_and_after_refresh(kind, num_classes):
     assert num_classes < 50 or want.max() > 2 / num_classes
 
 
-@BOTH
 @pytest.mark.parametrize("num_classes", [50, 1000])
 def test_a_million_draws_of_few_classes(kind, num_classes):
     sampler = refreshed(kind, clustered(num_classes, 16), num_negatives=100)
     check_distribution(sampler, 16, num_draws=1_000_000)
 
 
-@BOTH
 def test_distribution_over_many_classes(kind):
     sampler = refreshed(kind, clustered(20_000, 16, num_clusters=40, scale=0.7), num_negatives=50)
     assert sampler.sums.shape[0] > 100
     check_distribution(sampler, 16, num_draws=1_000_000)
 
 
-@BOTH
 @pytest.mark.parametrize("with_index", [False, True])
 def test_shared_draws_come_from_the_mean_query(kind, with_index):
     vectors = clustered(60, 6) if with_index else np.zeros((60, 6), np.float32)
@@ -128,7 +127,6 @@ def test_rff_knows_directions_only_and_follows_the_softmax_of_their_cosines():
     )
 
 
-@BOTH
 def test_a_query_that_no_class_answers_still_draws(kind):
     """Orthogonal to all vectors, where rounding could make a mass negative; and no query at all, zeros."""
     vectors = np.zeros((300, 6), np.float32)
@@ -145,7 +143,6 @@ def test_a_query_that_no_class_answers_still_draws(kind):
 
 @pytest.mark.traced
 @pytest.mark.usefixtures("path")
-@BOTH
 def test_refresh_takes_effect_in_a_traced_function(kind):
     sampler = make(kind, 200)
     sampler.build((60, 6))
@@ -153,7 +150,6 @@ def test_refresh_takes_effect_in_a_traced_function(kind):
     check_refresh_while_traced(sampler, query, clustered(60, 6))
 
 
-@BOTH
 def test_a_sparse_head_is_drawn_from_by_its_sketch(kind):
     head = UniformSparseHead(200, fan_in=4, seed=3)
     head.build((None, 20))
@@ -192,7 +188,6 @@ def test_beside_its_siblings_in_a_mixture():
     assert p_value(ids.numpy()[:, :10].ravel(), (counts - others)) > 1e-3
 
 
-@BOTH
 @pytest.mark.parametrize("shared", [False, True])
 def test_ids_shared_by_all_queries(kind, shared):
     vectors, query = clustered(30, 5), queries(3, 5)
@@ -202,7 +197,6 @@ def test_ids_shared_by_all_queries(kind, shared):
     np.testing.assert_allclose(found, want[0] if shared else want, rtol=1e-5)
 
 
-@BOTH
 def test_reproducible(kind):
     check_reproducible(lambda seed: kind(5, seed=seed), (300, 6), 6)
 
@@ -218,7 +212,6 @@ def test_one_omega_for_all_vectors_drawn_from_the_seed():
     assert abs(directions[0].std() - 3.0) < 0.1 and abs(directions[0].mean()) < 0.1
 
 
-@BOTH
 @pytest.mark.parametrize("shared", [False, True])
 def test_without_queries(kind, shared):
     sampler = make(kind, 3, shared=shared)
@@ -226,7 +219,6 @@ def test_without_queries(kind, shared):
     check_without_queries(sampler)
 
 
-@BOTH
 def test_queries_that_are_not_finite_are_an_error(kind):
     sampler = refreshed(kind, clustered(20, 4))
     query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
@@ -234,7 +226,6 @@ def test_queries_that_are_not_finite_are_an_error(kind):
         sample(sampler, query, labels_for(query))
 
 
-@BOTH
 def test_class_vectors_that_are_not_finite_are_an_error(kind):
     sampler, vectors = make(kind), clustered(20, 4)
     sampler.build((20, 4))
