@@ -91,7 +91,7 @@ MUTANTS = [
         "tfxc/samplers/codebook_learner.py",
         "log_total = tf.reduce_logsumexp(logits + estimate.log_share, 1, keepdims=True)",
         "log_total = tf.reduce_logsumexp(logits, 1, keepdims=True)",
-        "tests/samplers/test_codebook_learner.py",
+        "tests/samplers/test_learned_midx.py",
     ),
     Mutant(
         "partition: draws that hit a label count beside it",
