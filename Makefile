@@ -43,14 +43,14 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 
 test: setup-tests  ## All tests and lint: kernels with AVX2 at most, what the two Keras differ in, everything
 ifneq ($(AVX2_OPS_WANTED),)
-	@echo "make test, 1 of 3: the kernels for processors without AVX-512 (half a minute)"
+	@echo "make test, 1 of 3: the kernels for processors without AVX-512 (under a minute)"
 	@$(MAKE) test-avx2
 endif
-	@echo "make test, 2 of 3: what depends on Keras, under tf-keras (a minute)"
+	@echo "make test, 2 of 3: what depends on Keras, under tf-keras (two minutes)"
 	@# oneDNN's pass over each graph takes longer than it saves in graphs so small; what a served model computes is
 	@# asked of a process that has it.
 	@TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m both_keras --doctest-modules tests tfxc/_keras
-	@echo "make test, 3 of 3: all tests under Keras 3, every example of a docstring, and lint (four minutes)"
+	@echo "make test, 3 of 3: all tests under Keras 3, every example of a docstring, and lint (nine minutes)"
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
 
 test-avx2: setup-tests $(AVX2_OPS)  ## The kernels' tests, compiled for processors without AVX-512
