@@ -8,6 +8,7 @@ from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import scales_loss
 from tfxc._keras.weights import layer_and_name
+from tfxc.layers.head import Head
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
 
@@ -150,7 +151,8 @@ def require_finite_step(loss, gradients, variables, model):
     Raises:
         tf.errors.InvalidArgumentError: naming the step, and what is not finite: the loss, or a weight.
     """
-    layers = [model.encoder, *layers_of(model.head)[1:]]
+    # A head may wrap another one, whose rows are not to travel for this either.
+    layers = [model.encoder, *(own for own in layers_of(model.head)[1:] if not isinstance(own, Head))]
     watched = {id(weight) for layer in layers for weight in getattr(layer, "trainable_weights", ())}
     names, sums = ["The loss of"], [tf.cast(loss, tf.float32)]
     for gradient, variable in zip(gradients, variables, strict=True):
