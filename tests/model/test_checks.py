@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +10,7 @@ from tfxc import layers, losses, optimizers
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.metrics import CoverageAtK, NDCGAtK, PSPAtK
-from tfxc.model.checks import require_finite
+from tfxc.model.checks import require_finite, require_finite_step
 from tfxc.samplers import Uniform
 
 
@@ -223,3 +225,17 @@ def test_after_change_classes_each_use_of_the_old_model_says_so(tmp_path):
     assert (tmp_path / "model.keras").read_bytes() == good
     changed.fit(x, y % changed.head.num_classes, verbose=0)
     changed.save(tmp_path / "model.keras")
+
+
+def test_rows_of_a_head_within_a_head_are_not_looked_at():
+    """On a server they would travel for it."""
+    head, wrapper = tfxc.layers.DenseHead(3), tfxc.layers.Head(3)
+    head.build((None, 2))
+    wrapper.head = head
+    parts = {"encoder": keras.layers.Dense(2), "head": wrapper, "optimizer": keras.optimizers.SGD()}
+    gradients = [tf.fill([3, 2], float("nan"))]
+    require_finite_step(tf.constant(1.0), gradients, head.trainable_variables, SimpleNamespace(**parts))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="The loss of training step 1 is nan"):
+        require_finite_step(
+            tf.constant(np.nan), gradients, head.trainable_variables, SimpleNamespace(**parts)
+        )
