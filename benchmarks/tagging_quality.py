@@ -16,6 +16,7 @@ without the data.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from _tables import add_results, keep, show
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import extreme_classification as example  # noqa: E402
+from common.classification_data import BUNDLED  # noqa: E402
 
 import tfxc  # noqa: E402
 
@@ -66,6 +68,10 @@ NEGATIVES = {
     "astra, renewed at once": (*MINED, "1", "--negatives", "astra"),
     "searched": (*MINED, "4", "--negatives", "searched"),
 }
+BEHIND = ("--heads", "sparse", "--dim", "256", "--num-inputs", "2048", "--epochs", "10", "--start-epoch", "3")
+for activation, negatives in itertools.product(("linear", "relu"), ("random", "astra")):
+    options = ("--refresh-every", "2", "--wide-activation", activation, "--negatives", negatives)
+    NEGATIVES[f"sparse, {activation}, {negatives}"] = (*BEHIND, *options)
 
 
 def train_omikuji(set_up_done, data, settings, folder):
@@ -168,7 +174,7 @@ def rows_of(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--data", type=Path, default=example.BUNDLED, help="folder with train.txt and test.txt")
+    add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt")
     add("--compare", choices=("heads", "negatives"), default="heads")
     add("--rows", nargs="+", metavar="NAME", help="only these heads or negatives")
     add("--seeds", type=int, nargs="+", default=[0])

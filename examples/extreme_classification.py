@@ -58,6 +58,7 @@ def parse_arguments(argv=None):
     add("--num-repetitions", type=count, default=4, help="mach: bucket classifiers")
     add("--decoder", choices=DECODERS, default="mean", help="mach: from buckets to classes")
     add("--num-inputs", type=count, default=8192, help="sparse: width of the layer before the head")
+    add("--wide-activation", choices=("linear", "relu"), default="linear", help="sparse: of that layer")
     add("--fan-in", type=count, default=32, help="sparse: inputs that a class reads")
     add("--group-size", type=count, default=1, help="sparse: labels that read the same inputs")
     add("--label-order", choices=ORDERS, default="given", help="sparse: which labels share a group")
@@ -153,10 +154,20 @@ def make_model(name, negatives, train, names, num_steps, args):
 
 
 def head_megabytes(model):
-    """MB of the head's weights and connections, and of Adam's two slots, which gradient descent lacks."""
-    size = sum(weight.numpy().nbytes for weight in model.head.weights)
+    """MB of the head and of a wide layer that it needs: their weights, and Adam's two slots of what trains.
+
+    A head that gradient descent trains has no slots.
+    """
     num_slots = 0 if isinstance(model.optimizer, tfxc.optimizers.MultiOptimizer) else 2
-    return (size + num_slots * sum(w.numpy().nbytes for w in model.head.trainable_weights)) / 2**20
+    parts = [layer for layer in model.encoder.layers if layer.name == "wide"] + [model.head]
+    weights = [weight for part in parts for weight in part.weights]
+    trained = [weight for part in parts for weight in part.trainable_weights]
+    return (sum(map(num_bytes, weights)) + num_slots * sum(map(num_bytes, trained))) / 2**20
+
+
+def num_bytes(weight):
+    """The bytes of a weight."""
+    return weight.numpy().nbytes
 
 
 def mining(folder, negatives, num_examples, args):

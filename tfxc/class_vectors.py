@@ -20,17 +20,25 @@ def one_thread():
         faiss.omp_set_num_threads(before)
 
 
-def require_head(head):
-    """Raises ValueError for anything but a head."""
-    if not hasattr(head, "indexable"):
-        raise ValueError(f"An index is built from a head, as model.head, but got {type(head).__name__}.")
-
-
 def require_current(head):
-    """Raises ValueError for a head that is not built; brings class vectors that it caches up to date."""
+    """Raises ValueError for a head that is not built; has it bring its class vectors up to date."""
     if not head.built:
         raise ValueError("The head has no class vectors yet: build it, or the model, before the index.")
-    head.freshen()
+    head.prepare_index()
+
+
+def require_indexable(head):
+    """As ``require_current``, and refuses a head whose class vectors do not tell its logits (ValueError)."""
+    if not hasattr(head, "indexable"):
+        raise ValueError(f"An index is built from a head, as model.head, but got {type(head).__name__}.")
+    require_current(head)
+    if not head.indexable:
+        raise ValueError(
+            f"Inner products with class vectors of this {type(head).__name__} do not rank as its logits do, "
+            "so no index can rank by them. A UniformSparseHead projects its weights for the queries of "
+            "training steps: train it first. A MACHHead searches its best buckets only, by its own "
+            "num_probes: export the model without an index."
+        )
 
 
 def vector_of_each(head, class_ids):

@@ -35,7 +35,8 @@ def make_encoder(head, num_features, args, **options):
     both = [keras.layers.ReLU()(bag), keras.layers.ReLU()(keras.layers.Rescaling(-1.0)(bag))]
     hidden = keras.layers.Dropout(args.dropout)(keras.layers.Concatenate()(both))
     if head == "sparse":
-        hidden = keras.layers.Dense(args.num_inputs, kernel_initializer="he_uniform")(hidden)
+        wide = {"activation": args.wide_activation, "kernel_initializer": "he_uniform", "name": "wide"}
+        hidden = keras.layers.Dense(args.num_inputs, **wide)(hidden)
         hidden = keras.layers.Dropout(0.1)(hidden)
     return keras.Model(inputs, hidden, **options)
 

@@ -275,12 +275,15 @@ def drawn_outside_of_graphs(model):
     }
 
 
-def sketches(strategy):
+def projected(strategy):
     with strategy.scope():
         head, _ = place(tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, seed=1), None)
         head.build((None, 1 << 14))
+    head.observe(tf.random.stateless_normal([8, 1 << 14], [1, 2]))
+    head.prepare_index()
     vectors = head.class_vectors(NUM_CLASSES - 2, NUM_CLASSES).numpy()
-    return [head.head.bucket.device, head.head.sign.device], np.abs(vectors).sum(1).tolist()
+    places = [weight.device for weight in (head.head.directions, head.head.query_moments)]
+    return places, np.abs(vectors).sum(1).tolist()
 
 
 def far_off(found, wanted):
@@ -337,7 +340,7 @@ def main(folder):
     model = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)
     results["sparse shared"] = evaluated(model)
     results["evolved"] = evolved(model)
-    results["frozen"], results["sketches"] = frozen(strategy), sketches(strategy)
+    results["frozen"], results["projected"] = frozen(strategy), projected(strategy)
     print(json.dumps(results), flush=True)
 
 

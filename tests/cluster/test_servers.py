@@ -97,8 +97,8 @@ def test_a_frozen_head_stays_until_it_thaws(results):
     assert results["frozen"] == [[False, True], [True, True]]  # of the table, of the encoder
 
 
-def test_the_sketch_of_many_inputs_lies_whole(results):
-    places, lengths = results["sketches"]
+def test_the_directions_of_many_inputs_lie_whole(results):
+    places, lengths = results["projected"]
     assert places[0] == places[1] and min(lengths) > 0
 
 

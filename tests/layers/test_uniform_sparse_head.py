@@ -8,6 +8,7 @@ from tfxc import losses, optimizers, samplers
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
+from tfxc.search import InvertedIndex, faiss_index
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -100,26 +101,62 @@ def test_the_streamed_loss_equals_that_on_all_logits(loss):
         np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
 
 
-def test_samplers_see_an_estimate_of_the_logits():
-    head, query = make_head(200, 4, 40), queries(50, 40)
-    vectors = tf.concat([head.class_vectors(0, 77), head.class_vectors(77, 200)], 0)
-    effective = head.effective_query(query)
-    assert effective.shape == (50, head.effective_dim) and vectors.shape == (200, head.effective_dim)
-    np.testing.assert_array_equal(head.class_vectors_of([199, 0]), tf.gather(vectors, [199, 0]))
-    estimate = tf.matmul(effective, vectors, transpose_b=True).numpy()
-    assert np.corrcoef(estimate.ravel(), numpy_logits(head, query).ravel())[0, 1] > 0.9
+def varied(num_queries, num_inputs=400, seed=0):
+    """Queries behind a ReLU layer, which vary in few directions around their mean."""
+    random = np.random.default_rng(seed)
+    directions = np.random.default_rng(9).normal(size=(6, num_inputs))
+    return np.maximum(random.normal(size=(num_queries, 6)) @ directions, 0).astype(np.float32)
 
 
-def test_samplers_see_the_biases_as_they_are():
-    """Not beside inputs in a bucket, whose sum each bias would be multiplied by."""
-    head = make_head(num_classes=50, num_inputs=2000)
-    query = head.effective_query(tf.constant(queries(4, 2000) + 1))
-    tf_variable(head.bias).assign(tf.zeros(50))
-    without = query @ tf.transpose(head.class_vectors_of(tf.range(50)))
-    bias = np.linspace(-9, 2, 50, dtype=np.float32)
-    tf_variable(head.bias).assign(bias)
-    sketched = query @ tf.transpose(head.class_vectors_of(tf.range(50)))
-    np.testing.assert_allclose(sketched - without, np.broadcast_to(bias, (4, 50)), atol=1e-4)
+def estimates(head, query):
+    vectors = tf.concat([head.class_vectors(0, 77), head.class_vectors(77, head.num_classes)], 0)
+    assert vectors.shape == (head.num_classes, head.effective_dim)
+    np.testing.assert_allclose(head.class_vectors_of([99, 0]), tf.gather(vectors, [99, 0]), **CLOSE)
+    return tf.matmul(head.effective_query(query), vectors, transpose_b=True).numpy()
+
+
+@pytest.mark.parametrize(("use_bias", "group_size"), [(True, 1), (False, 1), (True, 7)])
+def test_class_vectors_tell_the_logits_of_queries_like_those_of_the_steps(use_bias, group_size):
+    head = make_head(100, 4, 400, use_bias, group_size=group_size)
+    for seed in range(5):
+        head.observe(tf.constant(varied(64, seed=seed)))
+    query = varied(50, seed=77)
+    for _ in range(2):
+        head.prepare_index()
+        want = numpy_logits(head, query)
+        error = np.std(estimates(head, query) - want) / np.std(want - want.mean(0))
+        assert error < 0.15
+        head.rewire(0.5)  # the directions hold for any connections
+
+
+def test_with_few_inputs_class_vectors_tell_the_logits_exactly():
+    head, query = make_head(100, 4, 40), queries(50, 40)
+    assert head.indexable
+    np.testing.assert_allclose(estimates(head, query), numpy_logits(head, query), **CLOSE)
+    head.observe(query)
+    head.prepare_index()
+    np.testing.assert_allclose(estimates(head, query), numpy_logits(head, query), **CLOSE)
+
+
+def test_directions_change_with_an_index_only():
+    head = make_head(100, 4, 400)
+    assert not head.indexable
+    head.observe(tf.constant(varied(8)))
+    first = head.effective_query(varied(2))
+    head.prepare_index()
+    assert head.indexable and np.abs(head.effective_query(varied(2)) - first).max() > 0
+    before = tf_variable(head.directions).numpy()
+    head.prepare_index()
+    np.testing.assert_array_equal(tf_variable(head.directions).numpy(), before)
+
+
+@pytest.mark.parametrize("make_index", [faiss_index, lambda head: InvertedIndex().build_from(head)])
+def test_an_index_needs_the_queries_of_a_step(make_index):
+    head = make_head(100, 4, 400)
+    with pytest.raises(ValueError, match="train it first"):
+        make_index(head)
+    head.observe(tf.constant(varied(8)))
+    make_index(head)
 
 
 @pytest.mark.traced

@@ -92,7 +92,7 @@ def test_queries_are_kept_while_collecting(tmp_path):
     assert table.finish_collecting() is None
     table.start_collecting(epoch=2)
     table.collect(np.array([3, 1]), np.array([[1, 2, 3], [4, 5, 6]]))
-    values, seen, epoch = table.finish_collecting()
+    values, seen, _, epoch = table.finish_collecting()
     assert values.dtype == np.float32 and seen.tolist() == [False, True, False, True] and epoch == 2
     np.testing.assert_array_equal(values[[3, 1]], [[1, 2, 3], [4, 5, 6]])
     assert isinstance(values, np.memmap) and os.listdir(tmp_path) == []  # on disk, without a name

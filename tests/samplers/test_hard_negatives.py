@@ -218,6 +218,18 @@ def test_same_seed_same_draws(tmp_path):
     assert (steps[0][0] != steps[0][1]).any()
 
 
+def test_what_an_index_found_nearly_is_ranked_by_score(tmp_path):
+    sampler = with_table(HardNegatives(2, 0, num_retrieved=4, seed=1), tmp_path)
+    scores = tf.random.shuffle(tf.range(float(NUM_CLASSES)), seed=1)
+    step = Step(tf.zeros([2, DIM]), tf.constant([[3], [0]]), tf.constant([0, 1]))
+    step = step._replace(score=lambda ids: tf.gather(scores, tf.maximum(ids, 0)))
+    hard = sampler.sample(step).ids.numpy()
+    assert hard.tolist() == [[7, 9], [4, 2]]
+    hard = sampler.sample(step._replace(approximate=True)).ids.numpy()
+    best = sorted([7, 9, 1], key=lambda class_id: -scores[class_id])
+    assert hard[0].tolist() == best[:2] and hard[1].tolist() == sorted([4, 2], key=lambda own: -scores[own])
+
+
 def test_queries_are_handed_in_once_a_step(tmp_path):
     sampler = with_table(HardNegatives(2, 2, num_retrieved=4, seed=1), tmp_path)
     sampler.table.start_collecting(epoch=3)
@@ -226,7 +238,7 @@ def test_queries_are_handed_in_once_a_step(tmp_path):
     log_expected_count(
         sampler, query + 1, tf.zeros([2, 1], tf.int32), tf.constant([[0], [0]]), tf.constant([1, 1])
     )
-    values, seen, epoch = sampler.table.finish_collecting()
+    values, seen, _, epoch = sampler.table.finish_collecting()
     assert seen.tolist() == [True, False, True] and epoch == 3
     np.testing.assert_array_equal(values[[2, 0]], query)
 

@@ -150,7 +150,7 @@ def test_refresh_takes_effect_in_a_traced_function(kind):
     check_refresh_while_traced(sampler, query, clustered(60, 6))
 
 
-def test_a_sparse_head_is_drawn_from_by_its_sketch(kind):
+def test_a_sparse_head_is_drawn_from_by_its_projection(kind):
     head = UniformSparseHead(200, fan_in=4, seed=3)
     head.build((None, 20))
     sampler = make(kind)

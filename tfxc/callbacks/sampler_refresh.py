@@ -121,7 +121,7 @@ class SamplerRefresh(StepCallback):
         start = time.perf_counter()
         sampler, head = self.model.sampler, self.model.head
         if has_index(sampler) or isinstance(sampler, DNS):
-            head.freshen()
+            head.prepare_index()
             sampler.refresh(head)
         self._last_step = self._clock.now
         self._seconds += time.perf_counter() - start

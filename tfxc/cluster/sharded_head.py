@@ -14,7 +14,7 @@ from tfxc.ops.run_on import run_on
 
 # By kind of head: its weights with a row for each class. And what else a head of some of the classes needs.
 _ROWS = {DenseHead: ["table", "bias"], UniformSparseHead: ["kernel", "indices", "bias"]}
-_SHARED = "query_dim", "effective_dim", "num_inputs", "bucket", "sign"
+_SHARED = "query_dim", "effective_dim", "num_inputs", "directions"
 
 
 @register
@@ -39,7 +39,6 @@ class ShardedHead(Head):
     def __init__(self, head: Head) -> None:
         super().__init__(head.num_classes, name=head.name)
         self.head = head
-        self.indexable = head.indexable
         self._parts, self._shards = Untracked([]), Untracked([])  # Keras would count their variables twice
 
     def get_config(self):
@@ -103,6 +102,21 @@ class ShardedHead(Head):
     def shards(self) -> list[Shard]:
         """Where the rows of each part lie."""
         return self._shards.value
+
+    @property
+    def indexable(self):
+        return self.head.indexable
+
+    @property
+    def approximate(self):
+        return self.head.approximate
+
+    def observe(self, query):
+        with tf.device(self.shards[0].device):  # where the rest of the head lies
+            self.head.observe(query)
+
+    def prepare_index(self):
+        self.head.prepare_index()
 
     def effective_query(self, query):
         return self.head.effective_query(query)

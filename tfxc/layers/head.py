@@ -39,7 +39,8 @@ class Head(keras.layers.Layer):
     * It knows a faster way: ``score`` (chosen classes), ``blocks`` (a block of classes), ``reduce`` (a loss
       over all classes), ``candidates`` (a loss over sampled classes), ``best`` (the best k classes).
     * Its scores are no inner products. It sets ``indexable = False`` and defines ``blocks`` and ``score``;
-      if other numbers than these scores train it, also ``losses`` and ``losses_and_best``.
+      if other numbers than these scores train it, also ``losses`` and ``losses_and_best``. Or they come near
+      to inner products (``approximate``) for queries such as those that ``observe`` has shown it.
     * It refuses a sampler, a loss or an optimizer (``check``), shares layers with the encoder
       (``shared_layers``, ``share``) or caches class vectors (``freshen``).
     * Other classes change more of it than rows of weights: ``class_rows``, ``config_for``,
@@ -70,7 +71,8 @@ class Head(keras.layers.Layer):
     """
 
     max_block_size = 8192
-    indexable = True  # the inner product of effective_query and class_vectors_of is the logit itself
+    indexable: bool | property = True  # class vectors rank the classes
+    approximate: bool | property = False  # inner products with them only come near to the logits
 
     def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -182,6 +184,13 @@ class Head(keras.layers.Layer):
             where they are out of date. Empty in eager execution.
         """
         return []
+
+    def prepare_index(self) -> None:
+        """Called before an index is built: what class vectors are made of may change here alone."""
+        self.freshen()
+
+    def observe(self, query) -> None:
+        """Called once a training step: what follows the queries [N, D] moves here alone."""
 
     def reduce(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and the logits [N, P] of its positives.

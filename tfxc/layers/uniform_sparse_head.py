@@ -13,9 +13,9 @@ from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
 from tfxc.sparsity import group_norms, grow, random_topology, smallest
-from tfxc.sparsity.sketch import Sketch, random_sketch, sketch_queries, sketch_rows
+from tfxc.sparsity.projection import basis_of, follow
 
-_SKETCH_DIM = 256
+_MOST_DIRECTIONS = 128
 
 
 @register
@@ -31,9 +31,12 @@ class UniformSparseHead(Head):
     ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k
     (docs/benchmarks/tagging.md); rare labels do better with the former. The hinge is cheaper at many classes:
     where the margin holds, the gradient is exactly 0 and the op skips its work. Samplers work too: the cost
-    of a step then does not depend on L. Samplers that look at class vectors (``MIDX``) see a count sketch of
-    256 dimensions, whose inner products are the logits plus noise; the estimate of the loss stays exact,
-    since a sampler knows its own distribution.
+    of a step then does not depend on L.
+
+    Samplers and indices that look at class vectors (``MIDX``, ``HardNegatives``, ``InvertedIndex``) see the
+    weights projected on 128 directions in which the queries of recent training steps differ, biases in. The
+    inner products are the logits but for the part of a query outside these directions; losses, ``top_k`` and
+    diagnostics read the logits themselves. The directions are chosen anew whenever an index is built.
 
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then
@@ -75,7 +78,6 @@ class UniformSparseHead(Head):
         with 670k Labels on a Single Commodity GPU", 2023; groups: HASTE, arXiv 2606.01117, 2026.
     """
 
-    indexable = False  # its class vectors are sketches
     max_block_size = 1 << 17  # each block lays the queries out anew, which pays with many classes only
 
     def __init__(
@@ -122,13 +124,15 @@ class UniformSparseHead(Head):
         if self.use_bias:
             self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
-        self.effective_dim = _SKETCH_DIM
-        sketch = random_sketch(self.num_inputs, _SKETCH_DIM - 1, self.seed)
-        # Biases have a bucket of their own: inputs in the same one would be multiplied by the biases.
-        bucket, sign = np.append(sketch.bucket, np.int32(sketch.dim)), np.append(sketch.sign, np.float32(1))
-        # The sketch is saved as weights, since an index built with one sketch is of no use with another.
-        self.bucket = add_weight(self, "bucket", bucket.shape, constant(bucket), **options)
-        self.sign = add_weight(self, "sign", sign.shape, constant(sign), trainable=False)
+        num_directions = min(_MOST_DIRECTIONS, self.num_inputs)
+        self.effective_dim = num_directions + int(self.use_bias)
+        first = np.eye(num_directions, self.num_inputs, dtype=np.float32)
+        self.directions = add_weight(self, "directions", first.shape, constant(first), trainable=False)
+        options = {"trainable": False, "aggregation": "mean"}
+        self.query_moments = add_weight(self, "query_moments", first.shape[::-1], **options)
+        options = {"dtype": "int64", "trainable": False, "aggregation": "only_first_replica"}
+        self.num_observed = add_weight(self, "num_observed", (), **options)  # training steps
+        self.num_known = add_weight(self, "num_known", (), **options)  # when the directions were chosen
         super().build(input_shape)
 
     def _random_weights(self, shape):
@@ -147,8 +151,25 @@ class UniformSparseHead(Head):
         return tf_variable(self.kernel), tf_variable(self.indices), bias
 
     @property
-    def _sketch(self):
-        return Sketch(tf_variable(self.bucket), tf_variable(self.sign), _SKETCH_DIM)
+    def approximate(self):
+        return self.num_inputs > _MOST_DIRECTIONS
+
+    @property
+    def indexable(self):
+        """Whether class vectors tell of the logits: once the head has seen queries of training steps."""
+        return not (self.built and self.approximate) or int(tf_variable(self.num_known).numpy()) > 0
+
+    def observe(self, query):
+        num_steps = tf_variable(self.num_observed).assign_add(1, read_value=True)
+        follow(tf_variable(self.query_moments), tf.stop_gradient(query), num_steps, self.seed)
+
+    def prepare_index(self):
+        """Chooses the directions anew, unless no step came since they were chosen."""
+        num_observed, num_known = tf_variable(self.num_observed), tf_variable(self.num_known)
+        if int(num_known.numpy()) != int(num_observed.numpy()):
+            directions = tf_variable(self.directions)
+            directions.assign(basis_of(tf_variable(self.query_moments).numpy(), directions.numpy()))
+            num_known.assign(num_observed)
 
     def config_for(self, old_ids):
         if self.group_size > 1:
@@ -187,18 +208,29 @@ class UniformSparseHead(Head):
         return sparse_head_reduce(query, kernel, indices, bias, labels, loss.over_classes, self.group_size)
 
     def effective_query(self, query) -> tf.Tensor:
-        """The count sketch [N, 256] of the query and 1 for the bias, which samplers see."""
-        query = tf.pad(tf.cast(query, tf.float32), [[0, 0], [0, 1]], constant_values=1.0)
-        return sketch_queries(query, self._sketch)
+        """Queries in the directions that count, and 1 for the bias."""
+        directions = tf_variable(self.directions)
+        projected = tf.matmul(tf.cast(query, tf.float32), directions, transpose_b=True)
+        return tf.pad(projected, [[0, 0], [0, int(self.use_bias)]], constant_values=1.0)
+
+    def class_vectors(self, start, stop):
+        kernel, indices, bias = self._weights()
+        # The directions are queries to the weights, and their logits what the weights are in them.
+        directions = tf_variable(self.directions)
+        weights = sparse_head_logits(directions, kernel, indices, tf.zeros([0]), start, stop, self.group_size)
+        return self._with_biases(weights, bias[start:stop])
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
-        """Count sketches [n, 256] of the classes' weights and biases."""
-        weights = tf.gather(tf_variable(self.kernel), class_ids)
-        inputs = tf.gather(tf_variable(self.indices), tf.math.floordiv(class_ids, self.group_size))
-        if self.use_bias:
-            weights = tf.concat([weights, tf.gather(tf_variable(self.bias), class_ids)[:, tf.newaxis]], 1)
-            inputs = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=self.num_inputs)
-        return sketch_rows(weights, inputs, self._sketch)
+        """The weights of classes in the directions that count, and their biases."""
+        directions, (kernel, indices, bias) = tf_variable(self.directions), self._weights()
+        ids = tf.broadcast_to(class_ids, [directions.shape[0], tf.size(class_ids)])
+        weights = sparse_head_candidates(directions, kernel, indices, ids, self.group_size)
+        return self._with_biases(weights, tf.gather(bias, class_ids) if self.use_bias else bias)
+
+    def _with_biases(self, weights, biases):
+        """Class vectors [n, effective_dim] of weights [d, n] in each direction and of biases [n]."""
+        vectors = tf.transpose(weights)
+        return tf.concat([vectors, biases[:, tf.newaxis]], 1) if self.use_bias else vectors
 
     def rewire(
         self, fraction: float, optimizer: keras.optimizers.Optimizer | None = None

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from tfxc.background import lower_priority
 from tfxc.class_vectors import one_thread, vector_of_each
+from tfxc.layers.class_cache import old_class_vectors
 from tfxc.mining.hard_negative_table import Queries
-from tfxc.search.faiss_index import build_index, search
+from tfxc.search.faiss_index import build_index, search, share_found
 
 _BLOCK_ROWS = 4096
 _NUM_CHECKED = 256
@@ -23,15 +24,25 @@ class ClassVectors(NamedTuple):
     Args:
         num_classes: L.
         class_vectors: function (start, stop) -> float32 [stop - start, dim].
+        best: None, or a function (queries [n, D] as the head takes them, k) -> ids [n, k] of the classes that
+            a search should find; with None, those of the largest inner products.
     """
 
     num_classes: int
     class_vectors: Callable
+    best: Callable | None = None
 
 
 def head_vectors(head):
     """The vectors of a head as they are: a cache that training makes old meanwhile is not refreshed."""
-    return ClassVectors(head.num_classes, lambda start, stop: vector_of_each(head, tf.range(start, stop)))
+
+    def best(query, k):
+        with old_class_vectors():
+            return head.top_k(tf.constant(query), k).ids.numpy()
+
+    return ClassVectors(
+        head.num_classes, lambda start, stop: vector_of_each(head, tf.range(start, stop)), best
+    )
 
 
 def given_vectors(vectors, dim):
@@ -93,14 +104,17 @@ class BackgroundSearch:
             self.error = f"{type(error).__name__}: {error}"
 
     def _find(self, head, table, factory):
-        values, seen, _ = self.queries
+        values, seen, checked, _ = self.queries
         known = np.flatnonzero(seen)
         if not len(known):
             raise ValueError("no example of the epoch gave a query")
         rows = table.create()
         try:
-            checked = values[known[:: max(1, len(known) // _NUM_CHECKED)][:_NUM_CHECKED]]
-            index, recall = build_index(head, factory, checked, table.shape[1])
+            some = values[known[:: max(1, len(known) // _NUM_CHECKED)][:_NUM_CHECKED]]
+            index, recall = build_index(head, factory, some, table.shape[1])
+            if head.best is not None and checked:
+                found = search(index, values[list(checked)], table.shape[1])
+                recall = share_found(head.best(np.stack(list(checked.values())), table.shape[1]), found)
             self._fill(rows, index, table)
             table.seal(rows)
         except BaseException:
@@ -109,7 +123,7 @@ class BackgroundSearch:
         return rows, recall
 
     def _fill(self, rows, index, table):
-        values, seen, _ = self.queries
+        values, seen, *_ = self.queries
         for start in range(0, len(values), _BLOCK_ROWS):
             if self._stopped.is_set():
                 raise InterruptedError("the search was stopped")

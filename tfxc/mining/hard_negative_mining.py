@@ -36,11 +36,11 @@ class HardNegativeMining(FitCallback):
     ``change_classes`` returned), or with a sampler of another ``num_retrieved``, mining starts anew.
 
     The logs of the epoch show ``mining/staleness``, the epochs since the table's queries were computed;
-    ``mining/recall`` of its search, against exact search of the same vectors on 256 examples (the vectors of
-    a ``UniformSparseHead`` are sketches, whose nearest are often not the classes that score highest);
-    ``mining/search_seconds``; these are NaN without a table of this run. ``mining/filled`` is the share of
-    the hard slots that held a hard class: below 1 if there is no table yet, or if positives use up its rows
-    (raise ``num_retrieved``). ``mining/failures`` counts the searches that failed.
+    ``mining/recall`` of its search on 256 examples, against the classes to which the head itself (or
+    ``class_vectors``) gives the highest scores; ``mining/search_seconds``; these are NaN without a table of
+    this run. ``mining/filled`` is the share of the hard slots that held a hard class: below 1 if there is no
+    table yet, or if positives use up its rows (raise ``num_retrieved``). ``mining/failures`` counts the
+    searches that failed.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
@@ -202,12 +202,14 @@ class HardNegativeMining(FitCallback):
             table.put_back(state["rows"], state["rows_epoch"])
             table.finish_collecting()
             if "collecting" in state:
-                table.start_collecting(state["collecting"][2])
-                for kept, values in zip(table.collecting[:2], state["collecting"], strict=False):
+                *arrays, checked, epoch = state["collecting"]
+                table.start_collecting(epoch)
+                for kept, values in zip(table.collecting, arrays, strict=False):
                     kept[:] = values
+                table.collecting.checked.update(checked)
             if "found" in state:
                 rows, epoch, *figures = state["found"]
-                self._search = FinishedSearch(table.copy_of(rows), Queries(None, None, epoch), *figures)
+                self._search = FinishedSearch(table.copy_of(rows), Queries(None, None, None, epoch), *figures)
             if "searched" in state:
                 self._collected = Queries(*state["searched"])
                 self._start_search()
@@ -230,6 +232,10 @@ class HardNegativeMining(FitCallback):
         self._due = self.start_epoch if last is None else max(self.start_epoch, last + 2 + self.every_epochs)
 
     def _start_collecting(self):
+        head = self.model.head
+        head.prepare_index()
+        if not head.indexable:
+            return  # a sparse head's class vectors tell nothing before the first step: the next epoch
         self._due = self._epoch + 2 + self.every_epochs
         try:
             self._table.start_collecting(self._epoch)

@@ -14,14 +14,23 @@ from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
 _ROWS, _CLASSES = "rows", "classes"
+_NUM_CHECKED = 256
 _UNFINISHED = "hard-negatives-", ".writing"  # start and end of the name of a file that is not whole
 
 
 class Queries(NamedTuple):
-    """Queries of one epoch, float32 [N, D] on disk, and which examples have one, bool [N]."""
+    """Queries of one epoch.
+
+    Attributes:
+        values: effective queries float32 [N, E] on disk.
+        seen: which examples have one, bool [N].
+        checked: by example id, the query [D] as the head takes it, for examples that tell the recall.
+        epoch: when they were computed.
+    """
 
     values: np.ndarray
     seen: np.ndarray
+    checked: dict[int, np.ndarray]
     epoch: int
 
 
@@ -36,7 +45,7 @@ class HardNegativeTable:
     Args:
         folder: where the files are.
         shape: (N, R).
-        query_dim: D, the width of the effective queries.
+        query_dim: E, the width of the effective queries.
         num_classes: L.
         classes: None, or a digest of the class names: a table with another digest is refused.
     """
@@ -46,6 +55,7 @@ class HardNegativeTable:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.shape = shape
         self.query_dim = query_dim
+        self._checked_ids = np.linspace(0, shape[0] - 1, _NUM_CHECKED).astype(np.int64)
         self.num_classes = num_classes
         self.classes = classes
         self.epoch = None  # of the queries from which the rows were searched
@@ -146,7 +156,7 @@ class HardNegativeTable:
         with tempfile.TemporaryFile(dir=self.folder) as file:
             _reserve(file, 4 * shape[0] * shape[1])
             values = np.memmap(file, np.float32, "r+", shape=shape)
-        self.collecting = Queries(values, np.zeros(self.shape[0], bool), epoch)
+        self.collecting = Queries(values, np.zeros(self.shape[0], bool), {}, epoch)
 
     def finish_collecting(self):
         """The queries collected since ``start_collecting``; None without such a call."""
@@ -154,11 +164,22 @@ class HardNegativeTable:
         return queries
 
     def collect(self, example_ids, query):
-        """Keeps the queries [B, D] of some examples if queries are being collected."""
+        """Keeps the effective queries [B, E] of some examples if queries are being collected.
+
+        Returns:
+            The places int32 [n] of those that ``collect_checked`` is to keep.
+        """
+        if self.collecting is None:
+            return np.zeros(0, np.int32)
+        self._check(example_ids)
+        self.collecting.values[example_ids] = query
+        self.collecting.seen[example_ids] = True
+        return np.flatnonzero(np.isin(example_ids, self._checked_ids)).astype(np.int32)
+
+    def collect_checked(self, example_ids, query):
+        """Keeps the queries [n, D], as the head takes them, of examples that tell the recall."""
         if self.collecting is not None:
-            self._check(example_ids)
-            self.collecting.values[example_ids] = query
-            self.collecting.seen[example_ids] = True
+            self.collecting.checked.update(zip(example_ids.tolist(), query, strict=True))
 
     def rows(self, example_ids):
         """The class ids int32 [B, R] of some examples; -1 where there are none."""

@@ -132,6 +132,8 @@ def build_parts(head, sampler, query_dim):
 
 def example_losses(head, loss, query, labels, sampler, example_ids=None, training=False):
     """Losses [N] of queries [N, D] and labels [N, P], distinct in their rows and padded with -1."""
+    if sampler is not None or training:
+        head.observe(query)
     if sampler is None:
         return head.losses(query, labels, loss, training)
 
@@ -145,7 +147,8 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     def class_vectors(ids):
         return tf.stop_gradient(head.class_vectors_of(ids))
 
-    step = Step(head.effective_query(query), labels, example_ids, score, class_vectors)
+    effective = head.effective_query(query)
+    step = Step(effective, labels, example_ids, score, class_vectors, query, head.approximate)
     draw = sampler.sample(step)
 
     @functools.cache

@@ -102,7 +102,8 @@ def _ask(sampler, head, query, labels, example_ids):
     given = tf.convert_to_tensor(query)
     require_queries(given)
     _, labels, _, _ = labelled_queries(given, labels, head.num_classes)
-    return sampler.ask(Step(head.effective_query(query), labels, example_ids)), labels
+    step = Step(head.effective_query(query), labels, example_ids, lambda ids: head.score(query, ids))
+    return sampler.ask(step._replace(approximate=head.approximate)), labels
 
 
 def _has_candidates(sampler, log_expected_count):

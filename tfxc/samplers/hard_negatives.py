@@ -75,7 +75,12 @@ class HardAndUniform(Sampler):
 
     def prepare(self, step: Step):
         """The hard classes, and the classes that uniform draws leave out, as of ``_split``."""
-        return self._split(self.retrieve(step), step.labels)
+        retrieved = self.retrieve(step)
+        if step.approximate and step.score is not None:  # an index found them by what only comes near
+            scores = tf.where(retrieved >= 0, step.score(retrieved), float("-inf"))
+            order = tf.argsort(scores, axis=1, direction="DESCENDING", stable=True)
+            retrieved = tf.gather(retrieved, order, batch_dims=1)
+        return self._split(retrieved, step.labels)
 
     def draw(self, given, seed):
         hard, passed = given
@@ -222,7 +227,11 @@ class HardNegatives(HardAndUniform):
 
     def observe(self, step):
         """Hands the queries to the table, if it wants them for the next one, and counts filled hard slots."""
-        tf.numpy_function(self._collect, [tf.cast(step.example_ids, tf.int64), step.query], [])
+        example_ids = tf.cast(step.example_ids, tf.int64)
+        places = tf.numpy_function(self._collect, [example_ids, step.query], tf.int32)
+        if step.encoder_query is not None:
+            checked = tf.cast(tf.gather(step.encoder_query, places), tf.float32)
+            tf.numpy_function(self._collect_checked, [tf.gather(example_ids, places), checked], [])
         is_negative = _is_negative(self.retrieve(step), step.labels)
         num_filled = tf.math.count_nonzero(is_negative, 1)
         num_filled = tf.minimum(num_filled, tf.cast(tf_variable(self.num_active), tf.int64))
@@ -231,5 +240,10 @@ class HardNegatives(HardAndUniform):
         tf_variable(self.slots_offered).assign_add(num_offered)
 
     def _collect(self, example_ids, query):
+        if self.table is None:
+            return np.zeros(0, np.int32)
+        return self.table.collect(example_ids, query)
+
+    def _collect_checked(self, example_ids, query):
         if self.table is not None:
-            self.table.collect(example_ids, query)
+            self.table.collect_checked(example_ids, query)

@@ -10,6 +10,7 @@ from tfxc._keras import keras
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
+from tfxc.class_vectors import require_current
 from tfxc.samplers.step import Draw, Question, Step
 from tfxc.scored import Scored
 
@@ -114,7 +115,11 @@ class Sampler(keras.layers.Layer):
         """
 
     def check_head(self, head) -> None:
-        """Raises ValueError for a head of another number of classes or of vectors of another width."""
+        """Raises ValueError for a head of another number of classes or of vectors of another width.
+
+        It has the head bring its class vectors up to date, as everybody does who builds an index.
+        """
+        require_current(head)
         built = self.num_classes, self.query_dim
         found = head.num_classes, head.class_vectors(0, 1).shape[1]
         if found != built:

@@ -17,6 +17,8 @@ class Step(NamedTuple):
             without a gradient. A head that caches class vectors answers from its cache.
         class_vectors: None, or a function of class ids [n] to the head's effective class vectors [n, D],
             without a gradient.
+        encoder_query: None, or the queries [N, D'] as the encoder gave them.
+        approximate: whether inner products of queries and class vectors only come near to the logits.
 
     Example:
         >>> step = Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]]))
@@ -29,6 +31,8 @@ class Step(NamedTuple):
     example_ids: tf.Tensor | None = None
     score: Callable | None = None
     class_vectors: Callable | None = None
+    encoder_query: tf.Tensor | None = None
+    approximate: bool = False
 
     def seen_by(self, sampler) -> "Step":
         """The step as the methods of a sampler see it: the query carries no gradient.

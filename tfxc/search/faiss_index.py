@@ -1,11 +1,9 @@
 """Search for the classes of highest inner product, by FAISS."""
 
-import warnings
-
 import faiss
 import numpy as np
 
-from tfxc.class_vectors import blocks, require_current, require_head, subsample
+from tfxc.class_vectors import blocks, require_indexable, subsample
 
 _EXACT_UP_TO = 20_000
 _FLAT_CELLS_UP_TO = 4_000_000
@@ -42,12 +40,11 @@ def faiss_index(head, factory: str | None = None, seed: int = 0) -> faiss.Index:
     """A FAISS index of all class vectors of a head: its ids are class ids, its inner products are logits.
 
     Class vectors are read in blocks, so memory holds little beside the index. Search it with
-    ``head.effective_query(query)``. The class vectors of a ``UniformSparseHead`` are sketches, whose inner
-    products estimate logits, and a warning says so: search for more than k classes, and rank these by
-    ``head.score``.
+    ``head.effective_query(query)``. The inner products of a ``UniformSparseHead`` only come near to its
+    logits: search for more than k classes, and rank these by ``head.score``.
 
     Args:
-        head: a built head with class vectors, e.g. ``DenseHead``, or with sketches of them.
+        head: a built head with class vectors, e.g. ``DenseHead``; or a ``UniformSparseHead`` after training.
         factory: a string of FAISS's ``index_factory``, e.g. "Flat", "IVF4096,Flat" or "HNSW32"; by default
             one that suits the number of classes.
         seed: int, for the choice of class vectors that train the index.
@@ -72,16 +69,8 @@ def faiss_index(head, factory: str | None = None, seed: int = 0) -> faiss.Index:
 
     Reference: Douze et al., The Faiss Library, 2024.
     """
-    require_head(head)
-    require_current(head)
-    index = _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
-    if not head.indexable:
-        warnings.warn(
-            f"The class vectors of {type(head).__name__} are sketches, whose inner products only estimate "
-            "its logits: search for more classes than you want, and rank them by head.score(query, ids).",
-            stacklevel=2,
-        )
-    return index
+    require_indexable(head)
+    return _filled(head, factory or index_for(head.num_classes), seed, lambda start, vectors: None)
 
 
 def build_index(head, factory, checked, k, seed=0):
@@ -121,10 +110,7 @@ def search(index, queries, k):
 
 def _filled(head, factory, seed, visit):
     """A trained index that holds all class vectors; ``visit(start, vectors)`` sees each block of them."""
-    try:
-        dim = head.class_vectors(0, 1).shape[1]
-    except NotImplementedError:
-        raise ValueError(f"{type(head).__name__} has no class vectors, so FAISS cannot search it.") from None
+    dim = head.class_vectors(0, 1).shape[1]
     index = empty_index(factory, dim)
     if not index.is_trained:
         inverted = faiss.try_extract_index_ivf(index)
@@ -166,10 +152,15 @@ def _raise_effort(index, inverted, queries, wanted):
         if name is not None:
             faiss.ParameterSpace().set_index_parameter(index, name, effort)
         found = search(index, queries, wanted.shape[1])
-        recall = np.mean([np.isin(row, own).mean() for row, own in zip(wanted, found, strict=True)])
+        recall = share_found(wanted, found)
         if recall >= _RECALL:
             break
-    return float(recall)
+    return recall
+
+
+def share_found(wanted, found):
+    """The mean share of the wanted ids [n, k] of each row among the found ones [n, k]."""
+    return float(np.mean([np.isin(row, own).mean() for row, own in zip(wanted, found, strict=True)]))
 
 
 def _doublings(first, last):

@@ -9,7 +9,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import count_tensor, one_of, positive_int, require_count
-from tfxc.class_vectors import blocks, one_thread, require_current, require_head, shared_by_queries
+from tfxc.class_vectors import blocks, one_thread, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -159,7 +159,7 @@ class InvertedIndex(keras.layers.Layer):
         """
         if self.built:
             raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
-        _make_ready(head)
+        require_indexable(head)
         answers = Answers.of_any(head)
         scanned = most_promising(head, answers, self._checked_num_scanned(head))
         with one_thread():
@@ -181,7 +181,7 @@ class InvertedIndex(keras.layers.Layer):
             ValueError: as ``build_from``; or the head has vectors of another width, or the index is empty.
         """
         self._require_built()
-        _make_ready(head)
+        require_indexable(head)
         self._require_width(head)
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         answers = Answers(*(tf_variable(own).numpy() for own in (self.answers_mean, self.answers_covariance)))
@@ -287,7 +287,7 @@ class InvertedIndex(keras.layers.Layer):
 
     def require_built_from(self, head) -> None:
         """Raises ValueError for a head where the vector of any class differs from that in the index."""
-        _make_ready(head)
+        require_indexable(head)
         self.require_same(head)
         varies = shared_by_queries(head) == 0
         for start, vectors in blocks(head):
@@ -325,7 +325,7 @@ class InvertedIndex(keras.layers.Layer):
             ValueError: There is no query, a query is not finite, or queries have another rank; the head has
                 other classes; ``exclude`` leaves fewer than k classes.
         """
-        _make_ready(head)
+        require_indexable(head)
         self.require_same(head)
         return Wanted.of(head, queries, k, exclude).recall(self, self.num_probes)
 
@@ -356,7 +356,7 @@ class InvertedIndex(keras.layers.Layer):
         """
         if not 0 < recall <= 1:
             raise ValueError(f"recall must be in (0, 1], but got {recall}.")
-        _make_ready(head)
+        require_indexable(head)
         if self.built:
             self.require_same(head)
         wanted = Wanted.of(head, queries, k, exclude)
@@ -376,18 +376,3 @@ class InvertedIndex(keras.layers.Layer):
 
     def _usual_num_cells(self, head):
         return min(self.num_cells or 2 ** round(np.log2(2 * head.num_classes**0.5)), head.num_classes)
-
-
-def _make_ready(head):
-    """Updates the class vectors that a head caches.
-
-    Raises ValueError for a head whose logits are no inner products of short vectors, and for what is no head.
-    """
-    require_head(head)
-    if not head.indexable:
-        raise ValueError(
-            f"The logits of {type(head).__name__} are no inner products of short class vectors, so no index "
-            "can rank by them. Export the model without an index; a MACHHead searches its best buckets only, "
-            "by its own num_probes."
-        )
-    require_current(head)

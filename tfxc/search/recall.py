@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxc.class_vectors import blocks
 from tfxc.ids import is_among, require_queries
 from tfxc.scored import BestClasses
+from tfxc.search.reranked import ranked_best
 
 _EQUAL = 1e-6  # scores within this share of each other are equal: sums of float32 round so much
 _SCORED_PAIRS = 1 << 18  # pairs of a query and a class that are scored at once
@@ -53,8 +54,8 @@ class Wanted(NamedTuple):
 
     def recall(self, index, num_probes):
         """The share of the best classes that an index finds with a number of probes."""
-        query, k = self.head.effective_query(self.queries), self.best.ids.shape[1]
-        found = index.top_k(query, k, self.exclude, num_probes=num_probes).ids
+        k = self.best.ids.shape[1]
+        found = ranked_best(self.head, index, self.queries, k, self.exclude, num_probes=num_probes).ids
         right = is_among(found, self.best.ids) | (_scores(self.head, self.queries, found) >= self.least)
         return float(np.mean(right))  # float32 would be a little below .95
 

@@ -11,6 +11,7 @@ from tfxc.arguments import positive_int, require_count
 from tfxc.layers.dense_head import tied_row_offset
 from tfxc.layers.mach_head import num_probes_of
 from tfxc.ops.library import stock_ops
+from tfxc.search.reranked import ranked_best
 
 _K = "k"
 _EXCLUDE = "exclude"
@@ -64,8 +65,10 @@ def serving_function(model, index, module, strings):
                 inputs[place] = tf.cast(ids, histories[name].dtype)
         with stock_ops():
             query = model.queries(as_declared(structure, inputs))
-            query = query if index is None else model.head.effective_query(query)
-            scores, ids = ranked.top_k(query, k, exclude, allow, *num_probes)
+            if index is None:
+                scores, ids = ranked.top_k(query, k, exclude, allow, *num_probes)
+            else:
+                scores, ids = ranked_best(model.head, ranked, query, k, exclude, allow, *num_probes)
         out = {"ids": ids, "scores": scores}
         return out | ({"names": module.names.of(ids)} if hasattr(module, "names") else {})
 
