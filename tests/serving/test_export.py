@@ -350,7 +350,8 @@ def test_an_index_of_a_sparse_head_ranks_by_its_logits(tmp_path):
     assert index.tune(model.head, model.queries(x), k=5) >= 0.95
     exact = model.rank(x, 5)
     model.export(tmp_path / "1", index=index)
-    served = tf.saved_model.load(tmp_path / "1").serve(tf.constant(x), k=tf.constant(5))
+    loaded = tf.saved_model.load(tmp_path / "1")
+    served = loaded.serve(tf.constant(x), k=tf.constant(5))
     same = served["ids"].numpy() == exact["ids"].numpy()
     assert np.mean(same) > 0.9
     scores = (answer["scores"].numpy()[same] for answer in (served, exact))
