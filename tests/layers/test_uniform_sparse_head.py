@@ -118,8 +118,8 @@ def estimates(head, query):
 @pytest.mark.parametrize(("use_bias", "group_size"), [(True, 1), (False, 1), (True, 7)])
 def test_class_vectors_tell_the_logits_of_queries_like_those_of_the_steps(use_bias, group_size):
     head = make_head(100, 4, 400, use_bias, group_size=group_size)
-    for seed in range(5):
-        head.observe(tf.constant(varied(64, seed=seed)))
+    for seed in range(17):
+        head.observe(tf.constant(varied(128, seed=seed)))
     query = varied(50, seed=77)
     for _ in range(2):
         head.prepare_index()

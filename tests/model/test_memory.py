@@ -122,7 +122,7 @@ def test_connections_are_indices(group_size):
     report = tfxc.memory_report(compiled(head, loss=losses.SquaredHinge()))
     connections = 4 * 4 * -(-L // group_size)
     assert report.tables == 4 * 4 * L and report.step == report.tables + report.encoder
-    assert connections <= report.indices <= connections + 2 * 4 * (D + 1) + 8
+    assert report.indices == connections + 2 * 4 * D * D + 3 * 8  # directions, moments and counters
 
 
 def test_a_tied_table_counts_once():

@@ -128,8 +128,7 @@ class UniformSparseHead(Head):
         self.effective_dim = num_directions + int(self.use_bias)
         first = np.eye(num_directions, self.num_inputs, dtype=np.float32)
         self.directions = add_weight(self, "directions", first.shape, constant(first), trainable=False)
-        options = {"trainable": False, "aggregation": "mean"}
-        self.query_moments = add_weight(self, "query_moments", first.shape[::-1], **options)
+        self.query_moments = add_weight(self, "query_moments", first.shape[::-1], trainable=False)
         options = {"dtype": "int64", "trainable": False, "aggregation": "only_first_replica"}
         self.num_observed = add_weight(self, "num_observed", (), **options)  # training steps
         self.num_known = add_weight(self, "num_known", (), **options)  # when the directions were chosen
@@ -148,7 +147,7 @@ class UniformSparseHead(Head):
     def _weights(self):
         """Weights [L, K] and indices [ceil(L / G), K] as variables, and the biases [L], [0] without."""
         bias = tf.convert_to_tensor(tf_variable(self.bias)) if self.use_bias else tf.zeros([0])
-        return tf_variable(self.kernel), tf_variable(self.indices), bias
+        return _copy_of(self.kernel), _copy_of(self.indices), bias
 
     @property
     def approximate(self):
@@ -160,8 +159,10 @@ class UniformSparseHead(Head):
         return not (self.built and self.approximate) or int(tf_variable(self.num_known).numpy()) > 0
 
     def observe(self, query):
-        num_steps = tf_variable(self.num_observed).assign_add(1, read_value=True)
-        follow(tf_variable(self.query_moments), tf.stop_gradient(query), num_steps, self.seed)
+        num_observed = tf_variable(self.num_observed)
+        num_observed.assign_add(1)
+        moments = tf_variable(self.query_moments)
+        follow(moments, tf.stop_gradient(query), num_observed.read_value(), self.seed)
 
     def prepare_index(self):
         """Chooses the directions anew, unless no step came since they were chosen."""
@@ -216,13 +217,13 @@ class UniformSparseHead(Head):
     def class_vectors(self, start, stop):
         kernel, indices, bias = self._weights()
         # The directions are queries to the weights, and their logits what the weights are in them.
-        directions = tf_variable(self.directions)
+        directions = _copy_of(self.directions)
         weights = sparse_head_logits(directions, kernel, indices, tf.zeros([0]), start, stop, self.group_size)
         return self._with_biases(weights, bias[start:stop])
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
         """The weights of classes in the directions that count, and their biases."""
-        directions, (kernel, indices, bias) = tf_variable(self.directions), self._weights()
+        directions, (kernel, indices, bias) = _copy_of(self.directions), self._weights()
         ids = tf.broadcast_to(class_ids, [directions.shape[0], tf.size(class_ids)])
         weights = sparse_head_candidates(directions, kernel, indices, ids, self.group_size)
         return self._with_biases(weights, tf.gather(bias, class_ids) if self.use_bias else bias)
@@ -279,6 +280,14 @@ class UniformSparseHead(Head):
         if optimizer is not None:
             reset_slots(optimizer, self.kernel, dropped)
         return {"moved": dropped.size, "dropped_magnitude": magnitude}
+
+
+def _copy_of(weight):
+    """The ``tf.Variable`` of a weight, outside of replicas that of the first one: ops take one handle."""
+    variable = tf_variable(weight)
+    return (
+        getattr(variable, "values", [variable])[0] if tf.distribute.in_cross_replica_context() else variable
+    )
 
 
 def _of_first_process(seed):

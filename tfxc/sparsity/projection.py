@@ -16,8 +16,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-_NUM_QUERIES = 32  # of a step; more tell hardly more, since many steps count
-_MOST_STEPS = 100  # steps that count alike
+_EVERY = 8  # steps: what follows queries is not to cost much of a step
+_NUM_QUERIES = 128  # of such a step
+_MOST_STEPS = 32  # such steps that count alike
 
 
 @functools.cache
@@ -28,30 +29,40 @@ def _random_signs(num_inputs, dim, seed):
 
 
 def follow(moments, query, num_steps, seed):
-    """Takes the queries of a step into their running moments Y, unless one of them is not finite.
+    """Takes the queries of every eighth step into their running moments Y, unless one of them is not finite.
 
-    The first 100 steps count alike. From then on a new step weighs a hundredth, and older ones ever less.
+    The first 32 such steps count alike. From then on a new one weighs a 32nd, and older ones ever less.
 
     Args:
         moments: ``tf.Variable`` float32 [E, d].
-        query: [N, E]; some of them, evenly spaced, stand for all.
+        query: [N, E]; at most 128 of them, evenly spaced, stand for all.
         num_steps: int64 scalar, the number of steps with this one.
         seed: int.
     """
-    num_inputs, dim = moments.shape
-    num_queries = tf.shape(query)[0]
-    taken = tf.minimum(num_queries, _NUM_QUERIES)
-    query = tf.cast(tf.gather(query, tf.range(taken) * num_queries // tf.maximum(taken, 1)), tf.float32)
+
+    def take():
+        num_queries = tf.shape(query)[0]
+        taken = tf.minimum(num_queries, _NUM_QUERIES)
+        some = tf.gather(query, tf.range(taken) * num_queries // tf.maximum(taken, 1))
+        new = _moments_of(tf.cast(some, tf.float32), *moments.shape, seed)
+        known = (taken > 0) & tf.reduce_all(tf.math.is_finite(new))
+        share = 1 / tf.cast(tf.clip_by_value((num_steps - 1) // _EVERY + 1, 1, _MOST_STEPS), tf.float32)
+        moments.assign_add(tf.where(known, share * (new - moments), 0.0))
+        return known
+
+    # Each replica follows its own queries: a condition cannot bring replicas together.
+    tf.cond((num_steps - 1) % _EVERY == 0, take, lambda: False)
+
+
+def _moments_of(query, num_inputs, dim, seed):
+    """The mean of ``z [zᵀΩ, 1]`` [E, dim] over queries [n, E]."""
     inputs_first = tf.transpose(query)
-    products = tf.ones([taken, 1])
+    products = tf.ones([tf.shape(query)[0], 1])
     if dim > 1:
         column, sign = _random_signs(num_inputs, dim - 1, seed)
         sums = tf.math.unsorted_segment_sum(inputs_first * sign[:, np.newaxis], column, dim - 1)
         products = tf.concat([tf.transpose(sums), products], 1)
-    new = tf.math.divide_no_nan(tf.matmul(inputs_first, products), tf.cast(taken, tf.float32))
-    known = (taken > 0) & tf.reduce_all(tf.math.is_finite(query))
-    share = tf.where(known, 1 / tf.cast(tf.clip_by_value(num_steps, 1, _MOST_STEPS), tf.float32), 0.0)
-    moments.assign_add(share * (tf.where(known, new, 0.0) - moments))
+    return tf.matmul(inputs_first, products) / tf.cast(tf.shape(query)[0], tf.float32)
 
 
 def basis_of(moments, before):
