@@ -292,3 +292,23 @@ def test_arguments_are_checked(options, message):
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match='quantizer="pq" halves the query, but its width is 1'):
         MIDX(4, quantizer="pq").build((10, 1))
+
+
+def test_a_head_of_approximate_vectors_is_weighed_by_a_sample_of_queries():
+    """Queries behind a ReLU layer are far from normal, and few classes answer each."""
+    random = np.random.default_rng(0)
+    vectors, hidden = 2 * random.normal(size=(500, 8)).astype(np.float32), random.normal(size=(256, 8))
+    query = np.maximum(hidden, 0).astype(np.float32) ** 2
+    target = softmax(query.astype(np.float64) @ vectors.T)
+    divergences = []
+    for approximate in (False, True):
+        head = head_of(vectors)
+        head.approximate = approximate
+        sampler = MIDX(5, num_codewords=4, seed=0)
+        sampler.build((500, 8))
+        for step, start in enumerate(range(0, 256, 8)):
+            for seen in (sampler.queries, sampler.query_sample):
+                seen.follow(tf.constant(query[start : start + 8]), step + 1)
+        sampler.refresh(head)
+        divergences.append(divergence(target, all_probs(sampler, query)))
+    assert divergences[1] < 0.9 * divergences[0]

@@ -238,7 +238,8 @@ class ShardedMIDX(ShardedSampler):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self._whole.value.queries = self.parts[0].queries
+        whole, first = self._whole.value, self.parts[0]
+        whole.queries, whole.query_sample = first.queries, first.query_sample
 
     def rows_of(self, part):
         return [part.cell, part.class_weight]

@@ -13,6 +13,7 @@ from tfxc._keras.weights import tf_variable, tf_variables, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.dense_head import DenseHead, tied_row_offset
 from tfxc.layers.embedding_bag import EmbeddingBag
+from tfxc.layers.mach_head import MACHHead
 from tfxc.layers.uniform_sparse_head import UniformSparseHead
 from tfxc.model.checks import refuse_consumed
 from tfxc.samplers import InBatch, Mixture
@@ -176,9 +177,11 @@ def _gradients_of_classes(model, batch_size, num_labels):
     listed = [piece for table in tables for piece in _pieces(table)]
     trained = [*model.head.trainable_weights, *listed]
     if sampler is None:
-        # Two heads add the share of the labels in place; elsewhere it makes a second gradient of the whole.
+        # These heads make one gradient of the whole; elsewhere the share of the labels makes a second.
         head = getattr(model.head, "head", model.head)  # of a wrapper
-        in_place = isinstance(head, DenseHead | UniformSparseHead) and tied_row_offset(head) is None
+        in_place = (
+            isinstance(head, DenseHead | UniformSparseHead | MACHHead) and tied_row_offset(head) is None
+        )
         return _size_of_gradients(trained) * (1 if in_place else 2)
     num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)

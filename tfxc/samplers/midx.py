@@ -16,6 +16,7 @@ from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_sl
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
+from tfxc.samplers.query_sample import QuerySample, log_partitions, mean_log_softmax
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
@@ -39,8 +40,8 @@ class MIDX(Sampler):
 
     The weights make up, in the mean over queries, for what quantisation loses: m_i is the frequency that the
     model gives class i, over the one it would give a class at ŵ_i (``log_frequency``, for queries as in the
-    last steps). So a class that scores higher than the others of its cell for most queries is drawn more
-    often.
+    last steps; for a ``UniformSparseHead`` the mean of the softmax over a sample of them). So a class that
+    scores higher than the others of its cell for most queries is drawn more often.
 
     Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
     (``tfxc.callbacks.SamplerRefresh``), or every 50 to 200 steps where epochs are long: the younger the
@@ -99,7 +100,9 @@ class MIDX(Sampler):
             raise ValueError(f'quantizer="pq" halves the query, but its width is {dim}; use "rq".')
         widths = (dim, dim) if self._residual else (dim // 2, dim - dim // 2)
         self.queries = QueryMoments()
-        self.queries.build((dim,))
+        self.query_sample = QuerySample()
+        for seen in self.queries, self.query_sample:
+            seen.build((dim,))
         for i, width in enumerate(widths):
             codebook = add_weight(self, f"codebook_{i}", (size, width), trainable=False, aggregation="mean")
             setattr(self, f"codebook_{i}", codebook)
@@ -136,12 +139,8 @@ class MIDX(Sampler):
 
     def frequencies(self, head):
         """The ``_Frequencies`` of the classes, for queries as in the last steps."""
-        generator = np.random.default_rng(self.seed % 2**31)
-        num_rows = min(head.num_classes, _MOMENT_ROWS)
-        ids = np.sort(generator.choice(head.num_classes, num_rows, replace=False))
-        classes = Moments.of(vectors_of(head, ids))
-        log_of = functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
         with np.errstate(over="ignore", invalid="ignore"):
+            log_of = self._log_frequency(head)
             log_of_classes = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
         if not np.isfinite(log_of_classes).all():
             raise ValueError(
@@ -149,6 +148,18 @@ class MIDX(Sampler):
                 "built: training has diverged. Lower the learning rate or clip the gradients."
             )
         return _Frequencies(log_of, log_of_classes)
+
+    def _log_frequency(self, head):
+        """A function of vectors [n, D] to the log frequencies of classes there."""
+        if head.approximate:  # its projected queries are far from normal
+            queries = self.query_sample.queries(head.num_classes)
+            log_partition = log_partitions(blocks(head), queries)
+            return functools.partial(mean_log_softmax, queries=queries, log_partition=log_partition)
+        generator = np.random.default_rng(self.seed % 2**31)
+        num_rows = min(head.num_classes, _MOMENT_ROWS)
+        ids = np.sort(generator.choice(head.num_classes, num_rows, replace=False))
+        classes = Moments.of(vectors_of(head, ids))
+        return functools.partial(log_frequency, queries=self.queries.moments(), classes=classes)
 
     def fit(self, head, importance):
         """Two codebooks, and the codewords int32 [2, L] of each class."""
@@ -173,7 +184,8 @@ class MIDX(Sampler):
         return {"cell": cell, "class_weight": np.exp(log_weights).astype(np.float32)}
 
     def observe(self, step):
-        self.queries.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
+        for seen in self.queries, self.query_sample:
+            seen.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
 
     def prepare(self, step: Step):
         """The ``_CellLogits`` of the queries."""
