@@ -64,6 +64,21 @@ def stored_numbers(store):
     return {name: array.view(half) if array.dtype == "V2" else array for name, array in arrays.items()}
 
 
+def own_weights(layer):
+    """The weights of a layer itself, without those of layers in it."""
+    kind = "variables" if IS_KERAS_3 else "weights"
+    lists = [getattr(layer, f"_{name}_{kind}", []) for name in ("trainable", "non_trainable")]
+    return [weight for weights in lists for weight in weights]
+
+
+def unreadable_weight(model):
+    """A weight of bfloat16 that tf-keras saves but cannot load, as a layer of its own holds it; or None."""
+    own = [] if IS_KERAS_3 else layers_of(model)
+    plain = [part for part in own if type(part).load_own_variables is keras.layers.Layer.load_own_variables]
+    weights = [weight for part in plain for weight in own_weights(part)]
+    return next((weight for weight in weights if weight.dtype == "bfloat16"), None)
+
+
 def variables_of(model):
     """The ``tf.Variable`` of each weight of a model. tf-keras also lists vocabularies, which are left out."""
     return [tf_variable(weight) for weight in model.weights if hasattr(weight, "shape")]

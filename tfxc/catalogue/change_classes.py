@@ -20,6 +20,7 @@ from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
+from tfxc.catalogue.other_holders import refuse_other_holders
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
 from tfxc.cluster.checks import require_one_machine
@@ -48,8 +49,9 @@ def change_classes(
 
     ``change_classes`` consumes the given model. It moves the weights through files in the folder for
     temporary files (``TMPDIR``), which take as much space as the model in memory. The process takes a tenth
-    more memory than the model. Any later use of the given model raises a ValueError, and its encoder and head
-    are empty. If anything fails, the given model does not change.
+    more memory than the model. Any later use of the given model raises a ValueError, and so does any of its
+    head or of a table of items in its encoder; other weights of the encoder stay. If anything fails, the
+    given model does not change.
 
     Args:
         model: a built ``ExtremeClassifier`` with class names, just trained, or read from a file or a
@@ -70,7 +72,8 @@ def change_classes(
     Raises:
         ValueError: for names that occur twice, are not a list, or of which the model knows none; a model
             without class names, not built, consumed, over several replicas or machines; a tied head
-            whose table is not the encoder's; two layers of one name, of which one changes with the classes;
+            whose table is not the encoder's; another living model that holds weights which move; two layers
+            of one name, of which one changes with the classes;
             an encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or
             that looks names up as integers, if a new name is not one; a head whose classes cannot change
             (``MACHHead`` unless all ids stay).
@@ -101,8 +104,12 @@ def change_classes(
     compilation = None if optimizer is None else _changed_compilation(model, classes)
     old = _Variables(model)
     tables, averages = old.tables([*head_rows, *_rows_of(items), *_rows_of_sampler(model.sampler)])
+    kept = {id(own) for own in map(tf_variable, weights_of(model.encoder))} - {
+        id(old.all[at]) for at in tables
+    }
+    refuse_other_holders(model, [own for own in old.all if id(own) not in kept])
     with tempfile.TemporaryDirectory(prefix="change_classes_") as folder:
-        spool = Spool(folder, old.all)
+        spool = Spool(folder, old.all, kept)
         try:
             spool.free()
             with scope_of_own_classes(_parts(model)):
@@ -120,6 +127,7 @@ def change_classes(
         except BaseException:
             spool.restore()
             raise
+    spool.seal()
     model.is_consumed = True
     return changed
 

@@ -8,15 +8,34 @@ import tensorflow as tf
 _BLOCK_BYTES = 1 << 25
 
 
+class Moved:
+    """Stands for the memory of a weight that was moved: whoever reads, changes or saves that gets an error."""
+
+    def __getattr__(self, name):
+        raise ValueError(
+            "change_classes has moved this weight into the model that it returned: use that model's encoder "
+            "and head."
+        )
+
+    def __tf_tensor__(self, dtype=None, name=None):
+        return self.value
+
+
 class Spool:
     """Copies of a list of ``tf.Variable`` in files of an existing folder, read and written in blocks of rows.
 
     The constructor writes the values. It raises OSError if there is no space; the variables do not change.
+
+    Args:
+        folder: of the files.
+        variables: list of ``tf.Variable``.
+        kept: ids of those that keep their values.
     """
 
-    def __init__(self, folder, variables):
+    def __init__(self, folder, variables, kept=()):
         self._folder = folder
         self._variables = variables
+        self._freed = [own for own in variables if own.shape.rank and id(own) not in kept]
         self._shapes = [_shape_of(variable) for variable in variables]
         for place, variable in enumerate(variables):
             with open(self._path(place), "wb") as file:
@@ -27,16 +46,20 @@ class Spool:
         return os.path.join(self._folder, str(place))
 
     def free(self):
-        """Frees the memory of the variables, which become empty."""
-        for variable, shape in zip(self._variables, self._shapes, strict=True):
-            if shape.rank:
-                _replace(variable, tf.zeros([0, *shape[1:]], variable.dtype))
+        """Frees the memory of the variables that do not keep their values: they become empty."""
+        for variable in self._freed:
+            _replace(variable, tf.zeros([0, *_shape_of(variable)[1:]], variable.dtype))
 
     def restore(self):
         """Restores the values of the variables."""
         for place, variable in enumerate(self._variables):
             _replace(variable, tf.zeros(self._shapes[place], variable.dtype))
             self.copy(place, variable)
+
+    def seal(self):
+        """Ends the use of the variables that were freed: nobody may save an empty weight, or train it."""
+        for variable in self._freed:
+            getattr(variable, "_variable", variable)._handle = Moved()  # mixed precision wraps it in tf-keras
 
     def copy(self, place, variable, destinations=None):
         """Copies the saved value of the variable at a place in the list into another variable.
