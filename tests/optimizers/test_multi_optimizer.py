@@ -213,6 +213,20 @@ def test_what_does_not_fit_is_refused():
         MultiOptimizer(LazyAdam(), (LazySGD(), top), (LazySGD(), model)).build(model.trainable_variables)
 
 
+@pytest.mark.both_keras
+def test_a_head_that_shares_a_table_is_named_with_the_layer_that_holds_it():
+    items = keras.layers.Embedding(6, 3, name="items")
+    items.build((None, 1))
+    head = tfxc.layers.DenseHead(5, use_bias=True, tied_to=items, row_offset=1)
+    head.build((None, 3))
+    variables = [*items.trainable_variables, *head.trainable_variables]
+    with pytest.raises(ValueError, match="shares .*embeddings.*name the layer that holds it, too"):
+        MultiOptimizer(keras.optimizers.Adam(), (LazyAdam(), head)).build(variables)
+    rule = MultiOptimizer(keras.optimizers.Adam(), (LazyAdam(), [head, items]))
+    rule.build(variables)
+    assert all(isinstance(rule.optimizer_of(variable), LazyAdam) for variable in variables)
+
+
 def test_optimizers_that_are_several_or_scale_the_loss_are_refused_as_parts():
     layer = keras.layers.Dense(2)
     several = MultiOptimizer(LazyAdam(), (LazySGD(), layer))

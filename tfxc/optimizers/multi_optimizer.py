@@ -31,7 +31,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     Raises:
         ValueError: There is no pair, an argument is no optimizer or no such pair, or an optimizer is a
             ``MultiOptimizer`` or scales the loss; when built, if a layer owns no trainable weight of the
-            model, or two optimizers claim the same weight.
+            model, two optimizers claim the same weight, or a head shares a table that no pair names.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
@@ -180,6 +180,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                         f"Two optimizers claim weights of layer {layer.name!r}: name each layer in one pair."
                     )
                 owners.update(dict.fromkeys(own, i))
+        _refuse_unnamed_tables(sum(self._layers.value, []), owners)
         return [owners[id(variable)] for variable in variables]
 
     def apply_gradients(self, grads_and_vars, **options):
@@ -237,6 +238,18 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         # The saved rates may lack one that was set and had not reached the others.
         optimizer._ratios = config["ratios"]
         return optimizer
+
+
+def _refuse_unnamed_tables(layers, owners):
+    """Raises ValueError for a head whose table the default would train, as it belongs to another layer."""
+    for layer in layers:
+        for rows in getattr(layer, "class_rows", list)():
+            if owners.get(id(rows.weight)) == 0:
+                raise ValueError(
+                    f"Layer {layer.name!r} shares {layer_and_name(rows.weight)}, which the default optimizer "
+                    f"would train: name the layer that holds it, too, as in (optimizer, [{layer.name}, "
+                    "embedding])."
+                )
 
 
 def _ratios(optimizers):
