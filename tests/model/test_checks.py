@@ -71,6 +71,26 @@ def test_legacy_optimizers_are_refused():
         make_model(optimizer=keras.optimizers.legacy.Adam())
 
 
+@pytest.mark.both_keras
+def test_data_without_an_example_are_refused():
+    model, x, y = make_model(run_eagerly=True), features(4), np.arange(4)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(2)
+    for call in (
+        lambda: model.fit(x[:0], y[:0]),
+        lambda: model.fit(data.take(0)),
+        lambda: model.fit(x, y, validation_data=(x[:0], y[:0])),
+        lambda: model.fit(x, y, validation_data=data.take(0)),
+        lambda: model.evaluate(x[:0], y[:0]),
+        lambda: model.predict({"features": x[:0], "exclude": np.zeros((0, 2), int)}),
+        lambda: model.predict(data.take(0)),
+    ):
+        with pytest.raises(ValueError, match="(x|validation_data) holds no example: check what selects them"):
+            call()
+    if IS_KERAS_3:  # tf-keras says by itself that there was no batch
+        with pytest.raises(ValueError, match="x holds no example: the data end before the first batch"):
+            model.predict(data.skip(2).map(lambda x, y: x).filter(lambda x: True), verbose=0)
+
+
 def test_loss_weights_are_refused():
     for given in (3.0, [0.5]):
         with pytest.raises(ValueError, match=r"loss_weights .*sample_weight=.*head_loss"):

@@ -7,6 +7,7 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, learnable, make_m
 
 import tfxc
 from tfxc._keras import SAVES_TO_FOLDERS, keras, register
+from tfxc.encoders.items import ItemEmbedding
 from tfxc.samplers import MIDX, Mixture, Uniform, Unigram
 
 
@@ -73,6 +74,49 @@ def test_weights_of_bfloat16_are_not_saved_in_a_form_that_does_not_load(tmp_path
     head.table_variable.assign(before + 1)
     model.load_weights(tmp_path / "w.weights.h5")
     np.testing.assert_array_equal(head.table_variable.numpy(), before)
+
+
+def tied_in_half(embedding):
+    layers = [keras.Input((3,), dtype="int32"), embedding, keras.layers.Flatten(), keras.layers.Dense(DIM)]
+    head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, table_dtype="bfloat16")
+    return make_model(head=head, encoder=keras.Sequential(layers))
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize(("method", "name"), [("save", "model.keras"), ("save_weights", "model.weights.h5")])
+def test_a_table_of_bfloat16_that_tf_keras_cannot_load_is_not_saved(tmp_path, method, name):
+    options = {"name": "items", "dtype": "bfloat16"}
+    own = tied_in_half(ItemEmbedding(NUM_CLASSES + 1, DIM, **options))
+    getattr(own, method)(tmp_path / name)
+    table = own.head.table_variable.numpy()
+    own.head.table_variable.assign(table + 1)
+    own.load_weights(tmp_path / name) if method == "save_weights" else None
+    loaded = own if method == "save_weights" else keras.models.load_model(tmp_path / name)
+    np.testing.assert_array_equal(loaded.head.table_variable.numpy(), table)
+    plain = tied_in_half(keras.layers.Embedding(NUM_CLASSES + 1, DIM, **options))
+    if SAVES_TO_FOLDERS:
+        with pytest.raises(ValueError, match="items/embeddings.*of bfloat16, from no file.*Checkpoint"):
+            getattr(plain, method)(tmp_path / f"plain.{name}")
+    else:
+        getattr(plain, method)(tmp_path / f"plain.{name}")
+
+
+@pytest.mark.skipif(SAVES_TO_FOLDERS, reason="tf-keras knows no Orbax")
+def test_what_orbax_keeps_of_a_model_comes_back_whatever_the_paths_of_its_layers():
+    sampler = Mixture([MIDX(3, num_codewords=4, seed=0), Unigram(3)])
+    model, (x, y) = make_model(sampler, run_eagerly=True), learnable(8)
+    model.fit(x, y, verbose=0)
+    kept = model.get_state_tree(value_format="numpy_array")
+    kept = {group: dict(sorted(values.items(), reverse=True)) for group, values in kept.items()}
+    loaded = type(model).from_config(model.get_config())
+    loaded.compile_from_config(model.get_compile_config())
+    assert [own.path for own in loaded.variables] != [own.path for own in model.variables]
+    loaded.set_state_tree(kept)
+    tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
+    history = [own.fit(x, y, verbose=0, shuffle=False).history["loss"] for own in (model, loaded)]
+    assert history[0] == history[1]
+    with pytest.raises(ValueError, match="holds 17 non_trainable_variables, but the model 0: .* made alike"):
+        make_model().set_state_tree(kept)
 
 
 @pytest.mark.both_keras

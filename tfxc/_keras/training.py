@@ -60,6 +60,16 @@ def refuse_callbacks_that_keep_the_lowest(model, callbacks):
             )
 
 
+def refuse_several_steps_on_replicas(model):
+    """Raises ValueError for several replicas and several steps at once, with which Keras 3's ``fit`` fails."""
+    num_steps = steps_per_execution(model)
+    if IS_KERAS_3 and num_steps > 1 and model.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"Keras 3 cannot make {num_steps} training steps at once on several replicas: compile with "
+            "steps_per_execution=1."
+        )
+
+
 def is_compiled(model):
     """Whether a model has an optimizer."""
     return model.compiled if IS_KERAS_3 else model._is_compiled

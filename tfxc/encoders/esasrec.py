@@ -37,7 +37,6 @@ def esasrec(
         num_heads: heads of the attention; must divide ``dim``.
         dropout: dropout rate, in [0, 1).
         table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
-            tf-keras cannot read bfloat16 vectors from a ``.keras`` file; use ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model, its table of item vectors called "item_embedding".

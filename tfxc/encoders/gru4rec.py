@@ -36,7 +36,6 @@ def gru4rec(
         num_blocks: recurrent layers, at least 1.
         dropout: dropout rate before the first and after the last recurrent layer, in [0, 1).
         table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
-            tf-keras cannot read bfloat16 vectors from a ``.keras`` file; use ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model, its table of item vectors called "item_embedding".

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras, register
+from tfxc._keras.weights import stored_numbers
 from tfxc.arguments import one_of, positive_int
 from tfxc.block_initializer import in_blocks
 from tfxc.require import require
@@ -25,6 +26,10 @@ class ItemEmbedding(keras.layers.Embedding):
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = in_blocks(initializer)
         return super().add_weight(*args, initializer=initializer, **options)
+
+    def load_own_variables(self, store):
+        """As Keras's; reads a table of bfloat16 under tf-keras, too."""
+        super().load_own_variables(stored_numbers(store))
 
     def call(self, inputs):
         least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))

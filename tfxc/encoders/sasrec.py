@@ -36,7 +36,6 @@ def sasrec(
         num_heads: heads of the attention; must divide ``dim``.
         dropout: dropout rate, in [0, 1).
         table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
-            tf-keras cannot read bfloat16 vectors from a ``.keras`` file; use ``tf.train.Checkpoint`` there.
 
     Returns:
         A Keras model. Its table of item vectors is called "item_embedding": a head shares it by

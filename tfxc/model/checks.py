@@ -102,6 +102,17 @@ def refuse_class_weight(class_weight):
         )
 
 
+def refuse_empty(data, name):
+    """Raises ValueError for arrays without a row, or a data set that is known to hold no batch."""
+    if isinstance(data, tf.data.Dataset):
+        is_empty = tf.get_static_value(data.cardinality()) == 0
+    else:
+        shapes = [tuple(part.shape) for part in tf.nest.flatten(data) if hasattr(part, "shape")]
+        is_empty = any(shape[:1] == (0,) for shape in shapes)
+    if is_empty:
+        raise ValueError(f"{name} holds no example: check what selects them, and pass at least one.")
+
+
 def require_finite_inputs(inputs, optimizer):
     """Returns the inputs of an encoder, whose graph checks first that all floats among them are finite.
 

@@ -195,7 +195,12 @@ class ExtremeClassifier(
         """As Keras's ``predict``. An error begins with what is wrong."""
         self._freshen(x)
         with clean_errors():
-            return self._with_fresh_cache(super().predict, x, *args, **kwargs)
+            try:
+                return self._with_fresh_cache(super().predict, x, *args, **kwargs)
+            except UnboundLocalError as error:  # of Keras 3, where a data set ends before its first batch
+                if "batch_outputs" not in str(error):
+                    raise
+                raise ValueError("x holds no example: the data end before the first batch.") from error
 
     def _with_fresh_cache(self, method, *args, **kwargs):
         """Calls a method of Keras's that takes callbacks."""

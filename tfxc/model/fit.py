@@ -13,6 +13,7 @@ from tfxc._keras.training import (
     is_compiled,
     list_of_callbacks,
     refuse_callbacks_that_keep_the_lowest,
+    refuse_several_steps_on_replicas,
     steps_are_remote,
     steps_per_execution,
 )
@@ -21,7 +22,7 @@ from tfxc.cluster.checks import check_data
 from tfxc.fit_callback import FitCallback
 from tfxc.labels import as_array
 from tfxc.mining.hard_negative_mining import warn_without_mining
-from tfxc.model.checks import refuse_class_weight, refuse_consumed
+from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty
 from tfxc.model.fresh_cache import with_fresh_cache
 from tfxc.step_clock import EPOCH
 
@@ -29,12 +30,17 @@ _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the e
 
 
 def bound_arguments(method, *args, **kwargs):
-    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays."""
+    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays.
+
+    Raises ValueError for data without an example.
+    """
     arguments = inspect.signature(method).bind(*args, **kwargs).arguments
     arguments.update(arguments.pop("kwargs", {}))  # Keras's own options of evaluate
+    refuse_empty(arguments.get("x"), "x")
     if "y" in arguments:
         arguments["y"] = as_array(arguments["y"])
     held_out = arguments.get("validation_data")
+    refuse_empty(held_out, "validation_data")
     if isinstance(held_out, list | tuple) and len(held_out) > 1:
         x, labels, *weights = held_out
         arguments["validation_data"] = (x, as_array(labels), *weights)
@@ -55,6 +61,7 @@ def require_ready(model, arguments):
     arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
     if not is_compiled(model):
         raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
+    refuse_several_steps_on_replicas(model)
     model._build_on(arguments.get("x"))
     if model.built:  # slots that are made while the first step is traced would have it traced twice
         with model.distribute_strategy.scope():

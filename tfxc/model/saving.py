@@ -7,8 +7,9 @@ from typing import Any
 
 from tfxc._keras import SAVES_TO_FOLDERS, keras
 from tfxc._keras.layers import Untracked
-from tfxc._keras.optimizers import build_optimizer
+from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
+from tfxc._keras.weights import tf_variable, unreadable_weight, weights_of
 from tfxc.atomic_write import atomic_write
 from tfxc.cluster.checks import require_one_machine
 from tfxc.data.names import Names
@@ -115,6 +116,49 @@ class SavingMixin:
         follow_weights(self)
         return status
 
+    def _state(self):
+        """The variables of a file of Orbax: a dict, the name of a group -> list of ``tf.Variable``."""
+        if self.built and is_compiled(self):
+            build_optimizer(self.optimizer, self.trainable_variables)
+        weights = weights_of(self)
+        return {
+            "trainable_variables": [tf_variable(own) for own in weights if own.trainable],
+            "non_trainable_variables": [tf_variable(own) for own in weights if not own.trainable],
+            "optimizer_variables": variables_of_optimizer(self.optimizer) if is_compiled(self) else [],
+        }
+
+    def get_state_tree(self, value_format="backend_tensor"):
+        """Keras 3 calls this when it writes a file of Orbax.
+
+        A variable goes by its place in a group: in a loaded model, layers within others may have other paths,
+        and Keras passes over a variable that it does not find by its path.
+        """
+        refuse_consumed(self)
+        value_of = (lambda own: own.numpy()) if value_format == "numpy_array" else (lambda own: own)
+        return {
+            group: {str(place): value_of(own) for place, own in enumerate(variables)}
+            for group, variables in self._state().items()
+            if variables
+        }
+
+    def set_state_tree(self, state_tree):
+        """Keras 3 calls this when it has read a file of Orbax.
+
+        Raises:
+            ValueError: for a file with more or fewer variables than the model.
+        """
+        for group, variables in self._state().items():
+            values = state_tree.get(group, {})
+            if len(values) != len(variables) and (values or group != "optimizer_variables"):
+                raise ValueError(
+                    f"The file holds {len(values)} {group}, but the model {len(variables)}: load it into a "
+                    "model made alike, called on one batch and compiled."
+                )
+            for place, value in values.items():
+                variables[int(place)].assign(value)
+        expire_class_vectors(self.head)
+        follow_weights(self)
+
     @property
     def weights(self):
         refuse_consumed(self)
@@ -176,7 +220,7 @@ def refuse_unloadable(model, filepath, save_format, whole):
     """Raises ValueError for a file that Keras would write, but not load again; ``whole`` means by ``save``.
 
     That is a model over several machines; a whole model as HDF5 or, by tf-keras, in a folder; and weights of
-    bfloat16 in the older HDF5 of tf-keras.
+    bfloat16 in the older HDF5 of tf-keras, or in a layer of tf-keras's own.
     """
     name = os.fspath(filepath)
     is_keras = name.endswith(".keras")
@@ -193,6 +237,11 @@ def refuse_unloadable(model, filepath, save_format, whole):
         raise ValueError(
             f"{name!r} would be a folder in TensorFlow's format, from which a model of tfxc does not load: "
             'save to "model.keras"; to serve it call model.export.'
+        )
+    if own_format and (weight := unreadable_weight(model)) is not None:
+        raise ValueError(
+            f"tf-keras would read {weight.name!r}, of bfloat16, from no file {name!r}: save by a "
+            "tf.train.Checkpoint, or let tfxc.layers or tfxc.encoders make its table."
         )
     is_older = (is_hdf5 or is_keras) and not name.endswith(".weights.h5")
     if not whole and is_older and any(weight.dtype == "bfloat16" for weight in model.weights):
