@@ -1,4 +1,3 @@
-import faiss
 import numpy as np
 import pytest
 from sampler_checks import clustered, head_of, queries
@@ -43,9 +42,25 @@ def test_an_index_for_users_holds_all_classes_by_their_ids():
     vectors, query = clustered(500, 7), queries(20, 7)
     for factory in (None, "IVF4,Flat"):
         index = faiss_index(head_of(vectors), factory)
-        if factory:
-            faiss.ParameterSpace().set_index_parameter(index, "nprobe", 4)
+        assert not factory or index.nprobe == 4
         np.testing.assert_array_equal(index.search(query, 6)[1], best(vectors, query, 6))
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_the_effort_finds_nearly_all_classes_of_queries_like_those_given(use_bias):
+    head = head_of(clustered(3000, 8), use_bias=use_bias)
+    given, others = queries(100, 8), queries(100, 8, seed=1)
+    index = faiss_index(head, "IVF64,Flat", queries=given)
+    found = index.search(head.effective_query(others).numpy(), 100)[1]
+    pairs = zip(head.top_k(others, 100).ids.numpy(), found, strict=True)
+    assert np.mean([np.isin(want, own).mean() for want, own in pairs]) > 0.93 and 1 < index.nprobe < 64
+    assert (found >= 0).all()
+    assert faiss_index(head, "IVF64,Flat").nprobe >= index.nprobe  # random directions
+
+
+def test_an_index_whose_effort_is_never_enough_says_so():
+    with pytest.warns(UserWarning, match=r"'PCA2,IVF16,Flat' finds \d+% .*'Flat' would find 95%"):
+        faiss_index(head_of(clustered(3000, 8)), "PCA2,IVF16,Flat")
 
 
 def test_a_head_without_class_vectors_is_refused():

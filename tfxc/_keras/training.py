@@ -61,7 +61,7 @@ def refuse_callbacks_that_keep_the_lowest(model, callbacks):
 
 
 def refuse_several_steps_on_replicas(model):
-    """Raises ValueError for several replicas and several steps at once, with which Keras 3's ``fit`` fails."""
+    """Raises ValueError for several replicas and steps at once, with which Keras 3's ``fit`` fails."""
     num_steps = steps_per_execution(model)
     if IS_KERAS_3 and num_steps > 1 and model.distribute_strategy.num_replicas_in_sync > 1:
         raise ValueError(

@@ -73,10 +73,9 @@ def change_classes(
         ValueError: for names that occur twice, are not a list, or of which the model knows none; a model
             without class names, not built, consumed, over several replicas or machines; a tied head
             whose table is not the encoder's; another living model that holds weights which move; two layers
-            of one name, of which one changes with the classes;
-            an encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it, or
-            that looks names up as integers, if a new name is not one; a head whose classes cannot change
-            (``MACHHead`` unless all ids stay).
+            of one name, of which one changes with the classes; an encoder that makes a column of each class
+            name, unless only an ``EmbeddingBag`` reads it, or that looks names up as integers, if a new name
+            is not one; a head whose classes cannot change (``MACHHead`` unless all ids stay).
         TypeError: for an optimizer of unknown slots.
         OSError: if there is no space for the files.
 

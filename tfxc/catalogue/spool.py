@@ -9,7 +9,7 @@ _BLOCK_BYTES = 1 << 25
 
 
 class Moved:
-    """Stands for the memory of a weight that was moved: whoever reads, changes or saves that gets an error."""
+    """Stands for the memory of a weight that was moved: whoever reads, changes or saves it gets an error."""
 
     def __getattr__(self, name):
         raise ValueError(
