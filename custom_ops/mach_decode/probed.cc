@@ -99,7 +99,9 @@ void Prober::AddUp(int64_t query) {
 }
 
 void Prober::FindCandidates() {
-  const float floor = FloorOfLargest(sketch_.data(), sketch_.size(), num_places_);
+  // A sum tells little of the least score, or of the one in the middle: for these, any class may be among the best.
+  const bool are_sums = queries_.decoder == Decoder::kMean;
+  const float floor = are_sums ? FloorOfLargest(sketch_.data(), sketch_.size(), num_places_) : 0.0f;
   candidates_.clear();
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     for (Scored bucket : lists_[r]) {

@@ -11,7 +11,7 @@
 namespace tfxc {
 
 // Sums the scores of each class's buckets among the best of each repetition, and scores the classes of the largest
-// sums.
+// sums; all of the classes where the score is no mean.
 class Prober {
  public:
   Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes);

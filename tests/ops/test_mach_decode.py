@@ -354,3 +354,14 @@ def test_more_probes_find_more_of_many_classes(decoder):
                 for top_k in (mach_top_k_probed, without_kernel(mach_top_k_probed))
             )
             assert recall > possible - 0.05, num_probes
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("score", ["min", "median"])
+def test_by_a_score_that_is_no_mean_the_op_finds_what_an_export_finds(score):
+    family = make_family(20_000, 500, 6)
+    tables = tf.constant(make_tables(family, 8, power=4))
+    scores, ids = mach_top_k_probed(tables, family, 10, 8, decoder=score)
+    wanted, wanted_ids = without_kernel(mach_top_k_probed)(tables, family, 10, 8, decoder=score)
+    np.testing.assert_allclose(scores, wanted, rtol=2e-6)
+    np.testing.assert_array_equal(ids, wanted_ids)
