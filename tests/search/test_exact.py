@@ -83,6 +83,29 @@ def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     np.testing.assert_array_equal(ids, np.where(np.isinf(want_scores) & (want_scores < 0), -1, want_ids))
 
 
+@pytest.mark.traced
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("rising", [False, True])
+def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
+    logits = tied_logits(5, 1000, 300)
+    logits = np.sort(logits, axis=1) if rising else logits
+    logits[1, 90:999] = np.nan
+    exclude = tf.constant([[3, 500, -1]] * 5)
+
+    def best(logits):
+        ranking = BlockTopK(tf.constant(100), exclude)
+        carry = ranking.initial(5)
+        for start in range(0, 1000, 40):
+            carry = ranking.fold(carry, logits[:, start : start + 40], start)
+        return ranking.finish(carry)
+
+    scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
+    logits[:, [3, 500]] = np.nan
+    want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), 100)
+    np.testing.assert_array_equal(scores, want_scores)
+    np.testing.assert_array_equal(ids, np.where(np.isinf(want_scores), -1, want_ids))
+
+
 def test_excluded_classes_by_hand():
     exclude = tf.constant([[1, -1, 1], [0, 3, 9], [-1, -1, -1]])
     ranking = BlockTopK(tf.constant(3), exclude)

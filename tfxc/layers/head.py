@@ -233,7 +233,8 @@ class Head(keras.layers.Layer):
         def step(start, carry):
             stop = tf.minimum(start + size, self.num_classes)
             new = fold(carry, logits_of(start, stop), start)
-            tf.nest.map_structure(lambda tensor, last: tensor.set_shape(last.shape), new, carry)
+            if not tf.executing_eagerly():
+                tf.nest.map_structure(lambda tensor, last: tensor.set_shape(last.shape), new, carry)
             return stop, new
 
         return tf.while_loop(
@@ -306,7 +307,7 @@ class Head(keras.layers.Layer):
     def best(self, query, k, exclude) -> tuple[tf.Tensor, tf.Tensor]:
         """``top_k`` of checked arguments: scores and ids; by default from a scan of all classes."""
         ranking = BlockTopK(k, exclude)
-        return self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0]))
+        return ranking.finish(self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0])))
 
     def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
         """A loss over all classes of each query.
@@ -334,8 +335,9 @@ class Head(keras.layers.Layer):
 
         num_queries = tf.shape(query)[0]
         first = reduction.init(num_queries), ranking.initial(num_queries)
-        state, (_, ids) = self.scan(query, fold, first)
-        return loss.combine(reduction.finish(state), self.score(query, labels), labels >= 0), ids
+        state, ranked = self.scan(query, fold, first)
+        losses = loss.combine(reduction.finish(state), self.score(query, labels), labels >= 0)
+        return losses, ranking.finish(ranked)[1]
 
     def shared_layers(self, encoder: keras.Model) -> dict[str, Any]:
         """The layers with weights that are the encoder's too, for a file: by name, the place in the encoder.

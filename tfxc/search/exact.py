@@ -7,15 +7,20 @@ from tfxc.search.not_inlined import not_inlined
 # The size of a group. tf.math.top_k over a whole block costs several times its matmul; over maxima of groups,
 # less.
 GROUP = 32
+# From so many best ones on, a block's are collected without order: to sort them takes longer than the matmul.
+_MANY = 64
 
 
 class BlockTopK:
-    """Folds blocks of logits into the k best (scores, ids); see ``Head.scan``.
+    """Folds blocks of logits into the k best (scores, ids); see ``Head.scan``. ``finish`` ends it.
 
     The k largest numbers of a row lie in the k groups with the largest maxima, so it is enough to rank
     the groups' maxima and then the members of the k best groups. Groups stay in class order, so that the
     lower id wins among equal scores, as in ``tf.math.top_k`` over the whole row. A logit that is NaN, such as
     that of a class whose vector has diverged, never ranks; the others rank as they would without it.
+
+    Of many best ones a carry holds the k best as of a while ago, and whatever was above the last of these since
+    then; they are ranked when they have become three times as many.
 
     Args:
         k: int32 scalar.
@@ -23,18 +28,42 @@ class BlockTopK:
     """
 
     def __init__(self, k, exclude=None):
-        self.k = k
+        self.k = tf.convert_to_tensor(k)
         self.exclude = exclude
 
     def initial(self, num_queries):
         """Scores -inf and ids -1 [N, k]."""
         shape = [num_queries, self.k]
-        return tf.fill(shape, float("-inf")), tf.fill(shape, -1)
+        carry = tf.fill(shape, float("-inf")), tf.fill(shape, -1)
+        if tf.executing_eagerly() or (tf.get_static_value(self.k) or _MANY) < _MANY:
+            return carry
+        return tuple(tf.compat.v1.placeholder_with_default(part, [None, None]) for part in carry)  # they grow
 
     def fold(self, carry, logits, start):
         """The k best of the carry and one block of logits [N, b] of classes start, start + 1, ..."""
         if self.exclude is not None:
             logits = _mask(logits, self.exclude - start)
+        given = carry, logits, start
+        return tf.cond(self.k >= _MANY, lambda: self._collected(*given), lambda: self._ranked(*given))
+
+    def finish(self, carry):
+        """The k best, scores and ids [N, k], best first, of the last carry."""
+        scores, order = tf.math.top_k(carry[0], self.k)
+        return scores, tf.gather(carry[1], order, batch_dims=1)
+
+    def _collected(self, carry, logits, start):
+        is_above = logits > carry[0][:, self.k - 1, tf.newaxis]
+        above = tf.where(tf.reshape(is_above, [-1]))[:, 0]  # takes half as long as in two dimensions
+        num_rows, width = tf.unstack(tf.shape(logits, tf.int64))
+        rows, columns = above // width, tf.cast(above % width, tf.int32) + start
+        scores, ids = (
+            tf.RaggedTensor.from_value_rowids(part, rows, num_rows, validate=False).to_tensor(empty)
+            for part, empty in ((tf.gather(tf.reshape(logits, [-1]), above), float("-inf")), (columns, -1))
+        )
+        carry = tf.concat([carry[0], scores], 1), tf.concat([carry[1], ids], 1)
+        return tf.cond(tf.shape(carry[0])[1] > 3 * self.k, lambda: self.finish(carry), lambda: carry)
+
+    def _ranked(self, carry, logits, start):
         # The more blocks have passed, the fewer rows find something better in this one. The maximum of a row
         # with NaN is NaN: such rows are ranked, too. (Grappler would turn "not at most" into "above".)
         largest = tf.reduce_max(logits, 1)
