@@ -45,6 +45,19 @@ def test_padding_is_masked_and_may_fill_a_whole_row(encode):
     assert np.isfinite(query).all()
 
 
+@EVERY_ENCODER
+def test_the_side_on_which_histories_are_padded_changes_nothing(encode):
+    encoder = encode(NUM_CLASSES, max_length=5, dim=8)
+    items = np.array([[0, 0, 3, 1, 4], [3, 1, 4, 0, 0], [0, 3, 1, 4, 0], [3, 1, 4, 0, 0]])
+    with tf.GradientTape() as tape:
+        query = encoder(items).numpy()
+        own = tf.reduce_sum(encoder(items[1:2]) * tf.constant([1.0, 1, 1, 0, 0])[:, tf.newaxis])
+    for row, first in enumerate([2, 0, 1, 0]):
+        np.testing.assert_allclose(query[row, first : first + 3], query[0, 2:], atol=1e-6)
+    for gradient in tape.gradient(own, encoder.trainable_weights[1:]):
+        assert tf.is_tensor(gradient) and np.isfinite(gradient).all()
+
+
 @pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras looks at the padding before it takes cuDNN")

@@ -25,8 +25,9 @@ def sasrec(
     part, by root mean square, and has no dropout inside the attention. On a CPU this takes half the time of
     the published form.
 
-    Inputs: "items", int32 [B, T], class ids + 1, padded with 0 on the left, as in the datasets of
-    ``tfxc.data``; any other id is an error. Outputs: queries [B, T, D], with padded positions masked.
+    Inputs: "items", int32 [B, T], class ids + 1, padded with 0 in front, as in the datasets of
+    ``tfxc.data``, or behind; any other id is an error. Outputs: queries [B, T, D], with padded positions
+    masked.
 
     Args:
         num_classes: L, the number of items.

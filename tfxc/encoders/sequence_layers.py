@@ -84,6 +84,8 @@ def _blocked(length, mask):
 class Positions(SequenceLayer):
     """Scales item vectors by √D and adds a learnt vector for each of the T positions.
 
+    The last item of a sequence has the last position, on whichever side it is padded.
+
     Raises:
         tf.errors.InvalidArgumentError: for sequences of another length than in ``build``.
     """
@@ -92,11 +94,25 @@ class Positions(SequenceLayer):
         self.vectors = self.add_weight(name="vectors", shape=input_shape[1:], initializer="uniform")
         super().build(input_shape)
 
-    def call(self, inputs):
+    def call(self, inputs, mask=None):
         length = self.vectors.shape[0]
         if inputs.shape[1] != length:  # unknown, or different
             inputs = _of_length(inputs, length)
-        return inputs * inputs.shape[-1] ** 0.5 + self.vectors
+        vectors = tf.convert_to_tensor(self.vectors)
+        if mask is not None:
+            with tf.control_dependencies([inputs]):  # the check of the length must run first
+                behind = tf.argmax(tf.reverse(mask, [1]), axis=1, output_type=tf.int32)
+            is_padded_behind = tf.reduce_any(behind > 0)
+            vectors = tf.cond(is_padded_behind, lambda: _moved(vectors, behind), lambda: vectors[tf.newaxis])
+        return inputs * inputs.shape[-1] ** 0.5 + vectors
+
+
+def _moved(vectors, behind):
+    """The vectors [B, T, D] of positions that come later by ``behind`` [B], the places padded behind."""
+    length = vectors.shape[0]
+    places = tf.minimum(tf.range(length) + behind[:, tf.newaxis], length - 1)
+    every = tf.repeat(vectors[tf.newaxis], tf.shape(behind)[0], axis=0)  # whose gradient is dense
+    return tf.gather(every, places, batch_dims=1)
 
 
 def _of_length(inputs, length):
