@@ -266,6 +266,28 @@ def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):
     np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
 
 
+def test_where_functions_run_eagerly_the_file_holds_graphs_all_the_same(tmp_path):
+    model, x = make_model(), features(3)
+    model.export(tmp_path / "1")
+    assert tf.config.functions_run_eagerly()
+    served = tf.saved_model.load(tmp_path / "1")
+    np.testing.assert_array_equal(served.serve(tf.constant(x))["ids"], model.rank(x, 5)["ids"])
+
+
+@pytest.mark.traced
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+def test_litert_takes_the_encoder_alone_whose_query_ranks_alike(tmp_path):
+    model, x = make_model(), features(3)
+    model.export(tmp_path / "1")
+    with pytest.raises(Exception, match="unsupported"):
+        tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "1")).convert()
+    converted = tf.lite.TFLiteConverter.from_keras_model(model.encoder).convert()
+    run = tf.lite.Interpreter(model_content=converted).get_signature_runner()
+    (query,) = run(**{next(iter(run.get_input_details())): x}).values()
+    logits = model.head.effective_query(query).numpy() @ model.head.class_vectors(0, NUM_CLASSES).numpy().T
+    np.testing.assert_array_equal(np.argsort(-logits, 1)[:, :5], model.rank(x, 5)["ids"])
+
+
 def test_what_cannot_be_exported_says_why(tmp_path):
     class Unknown(keras.Model):
         def call(self, inputs):

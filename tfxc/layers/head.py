@@ -292,7 +292,9 @@ class Head(keras.layers.Layer):
         allow = padded_ids(allow, "allow")
         if allow is not None:
             refuse_other_rows(allow, query, "allow")
-        checks = [] if isinstance(k, numbers.Integral) else at_least_one(k, "k")
+        counts = {"k": k, "num_probes": 1 if num_probes is None else num_probes}
+        counts = {name: own for name, own in counts.items() if not isinstance(own, numbers.Integral)}
+        checks = [check for name, own in counts.items() for check in at_least_one(own, name)]
         with tf.control_dependencies(checks):
             k = count_tensor(k, self.num_classes)
         probes: dict[str, Any] = {} if num_probes is None else {"num_probes": num_probes}

@@ -1,5 +1,6 @@
 """A SavedModel of TensorFlow's own ops: loadable where tfxc is not installed."""
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ class ServingMixin:
         served, elsewhere = on_one_machine(self)
         if not elsewhere:  # to read weights from other machines would take as long as to write them
             _refuse_nan(variables_of(self.encoder) + variables_of(self.head))
-        with exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
+        with _traced(), exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
             with tf.device(None):  # a coordinator's default names a machine of its cluster
                 names_file = os.path.join(scratch, "names.txt") if takes_names else None
                 module = _servable(served, index, names_file, strings)
@@ -146,10 +147,21 @@ class ServingMixin:
             return {"vectors": tf.cast(vectors, tf.float32)}
 
         module.serve = named_function(serve, specs)
-        module.kept = _variables_read(module.serve, [encoder])
         module.tables = _lookup_tables(encoder)
-        with exported_folder(path) as aside, named_if_unwritten(path):
+        with _traced(), exported_folder(path) as aside, named_if_unwritten(path):
+            module.kept = _variables_read(module.serve, [encoder])
             tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
+
+
+@contextlib.contextmanager
+def _traced():
+    """Has TensorFlow trace functions, also where a user has it run them eagerly: a SavedModel holds graphs."""
+    eagerly = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(False)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(eagerly)
 
 
 def _refuse_nan(weights):
