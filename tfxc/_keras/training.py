@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, unlisted_variables
-from tfxc._keras.weights import stored_numbers, tf_variable, weights_of
+from tfxc._keras.weights import layer_and_name, stored_numbers, tf_variable, weights_of
 
 # Under Keras 3 a compiled loss returns a replica's share of the mean over all replicas; tf-keras divides by
 # itself.
@@ -60,13 +60,21 @@ def refuse_callbacks_that_keep_the_lowest(model, callbacks):
             )
 
 
-def refuse_several_steps_on_replicas(model):
-    """Raises ValueError for several replicas and steps at once, with which Keras 3's ``fit`` fails."""
+def refuse_on_replicas(model):
+    """Raises ValueError for what several replicas fail at in the first step: TensorFlow or Keras 3 cannot."""
+    if model.distribute_strategy.num_replicas_in_sync == 1:
+        return
     num_steps = steps_per_execution(model)
-    if IS_KERAS_3 and num_steps > 1 and model.distribute_strategy.num_replicas_in_sync > 1:
+    if IS_KERAS_3 and num_steps > 1:
         raise ValueError(
             f"Keras 3 cannot make {num_steps} training steps at once on several replicas: compile with "
             "steps_per_execution=1."
+        )
+    in_half = [own for own in model.encoder.trainable_weights if own.dtype == "bfloat16"]
+    if in_half:
+        raise ValueError(
+            f"TensorFlow cannot add up the gradients of several replicas for {layer_and_name(in_half[0])}, "
+            'which are of bfloat16: make the table with dtype="float32" and table_dtype="float32".'
         )
 
 
@@ -168,7 +176,10 @@ class StartsAtBatch:
 
     def _maybe_symbolic_build(self, iterator=None, **kwargs):
         """Keras 3 calls this with what numbers the batches, before the first of them."""
-        super()._maybe_symbolic_build(iterator=iterator, **kwargs)
+        if (
+            not self.built
+        ):  # under a strategy it takes the mean of a batch, and fails at ragged and sparse labels
+            super()._maybe_symbolic_build(iterator=iterator, **kwargs)
         if iterator is not None and self.first_batch:
             iterator.__class__ = EpochsFromBatch  # Keras makes the iterator within fit
             iterator.first_batch, self.first_batch = self.first_batch, 0

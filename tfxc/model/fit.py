@@ -13,7 +13,7 @@ from tfxc._keras.training import (
     is_compiled,
     list_of_callbacks,
     refuse_callbacks_that_keep_the_lowest,
-    refuse_several_steps_on_replicas,
+    refuse_on_replicas,
     steps_are_remote,
     steps_per_execution,
 )
@@ -61,13 +61,13 @@ def require_ready(model, arguments):
     arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
     if not is_compiled(model):
         raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
-    refuse_several_steps_on_replicas(model)
     model._build_on(arguments.get("x"))
     if model.built:  # slots that are made while the first step is traced would have it traced twice
         with model.distribute_strategy.scope():
             model._build_parts(model.head.query_dim)
             build_optimizer(model.optimizer, model.trainable_variables)
         model.head.check(optimizer=model.optimizer)
+    refuse_on_replicas(model)
     refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])
     warn_without_mining(model.sampler, arguments["callbacks"])
     if steps_are_remote(model):

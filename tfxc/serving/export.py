@@ -155,7 +155,7 @@ class ServingMixin:
 
 @contextlib.contextmanager
 def _traced():
-    """Has TensorFlow trace functions, also where a user has it run them eagerly: a SavedModel holds graphs."""
+    """Has TensorFlow trace functions, also where a user has it run them eagerly: a file holds graphs."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
