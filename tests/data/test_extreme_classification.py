@@ -53,7 +53,7 @@ def test_what_real_files_hold(tmp_path):
         ("1 a:2", "not 'label"),
         ("1 2:nan", "not 'label"),
         ("0 " + " ".join(f"{feature}:10" for feature in range(40)) + " 41:", "not 'label"),
-        ("1, 2:1", "not 'label"),
+        ("1 ,, 2:1", "not 'label"),
         ("1 2:1:1", "not 'label"),
         ("-1 2:1", "not 'label"),
         ("1 2:\u0661", "not 'label"),

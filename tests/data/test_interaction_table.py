@@ -4,13 +4,14 @@ import pytest
 
 from tfxc.data import Vocabulary
 from tfxc.data.bad_rows import BadRows
+from tfxc.data.choices import Choices
 from tfxc.data.interaction_table import InteractionTable
 from tfxc.data.tables import open_table
 
 
 def table_of(columns, vocabularies, bad):
     table = open_table(pa.table(columns), list(columns), [], bad)
-    return InteractionTable(table, "u", "i", None, None, vocabularies, bad)
+    return InteractionTable(table, "u", "i", (), None, vocabularies, bad, Choices())
 
 
 def test_kinds_of_further_columns():
@@ -46,7 +47,7 @@ def test_a_name_that_only_bad_rows_have_gets_no_id():
 
 def test_names_of_a_block_of_nothing_but_bad_rows_get_no_ids(monkeypatch):
     monkeypatch.setattr("tfxc.data.interaction_table._ROWS_PER_BLOCK", 4)
-    monkeypatch.setattr("tfxc.data.tables._ROWS_PER_BATCH", 2)
+    monkeypatch.setattr("tfxc.data.tables.ROWS_PER_BATCH", 2)
     columns = {
         "u": [*"abab", "zed", "yan", "a"],
         "i": [*"xyxy", "ghost", "elf", "x"],

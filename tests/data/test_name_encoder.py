@@ -4,11 +4,10 @@ import pytest
 
 from tfxc.data import Vocabulary
 from tfxc.data.name_encoder import NameEncoder
-from tfxc.data.names import Names
 
 
 def encoded(encoder, *batches):
-    return encoder.encode([encoder.condense(batch) for batch in batches]).tolist()
+    return encoder.encode([encoder.condense(batch)[0] for batch in batches]).tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint64()], ids=str)
@@ -30,7 +29,7 @@ def test_what_is_no_name():
 
 
 def test_known_names_come_first():
-    encoder = NameEncoder("x", pa.int64(), Names(["7", "x"]))
+    encoder = NameEncoder("x", pa.int64(), Vocabulary(["7", "x"]))
     assert encoded(encoder, pa.array([8, 7])) == [2, 0]
 
 
@@ -58,7 +57,7 @@ def test_floats():
             encoder.condense(pa.array([1.0, -least], kind))
 
 
-@pytest.mark.parametrize("kind", [pa.date32(), pa.binary(), pa.list_(pa.int64())], ids=str)
+@pytest.mark.parametrize("kind", [pa.date32(), pa.list_(pa.int64())], ids=str)
 def test_other_types_are_refused(kind):
     with pytest.raises(ValueError, match="'x' is of type .* convert it"):
         NameEncoder("x", kind)

@@ -8,7 +8,7 @@ from tfxc.data.quotes import QuotedLines
 
 def lines_of(text, tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
-    lines = QuotedLines(tmp_path / "t.csv.gz", ",")
+    lines = QuotedLines("t.csv", lambda: pa.input_stream(tmp_path / "t.csv.gz"), ",")
     lines.note("a", pa.array([None, "x", "x\ny\r\nz"]), 0)
     lines.note("a", pa.array(["x\ry"]), 3)
     return lines
@@ -47,7 +47,7 @@ def test_quotes_in_order(text, chunk, tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("error")
 def test_no_line_ends_no_second_look(tmp_path):
-    lines = QuotedLines(tmp_path / "missing.csv", ",")
+    lines = QuotedLines("t.csv", None, ",")
     lines.note("a", pa.array(["x", None, ""]), 0)
     lines.note("a", pa.array([], pa.string()), 3)
     lines.report(lambda position: position)

@@ -2,6 +2,7 @@
 
 from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
+from tfxc.data.describe import describe
 from tfxc.data.example_ids import with_example_ids
 from tfxc.data.extreme_classification import (
     LabeledPoints,
@@ -17,6 +18,8 @@ from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_da
 from tfxc.data.sequence_folder import open_sequences
 from tfxc.data.sequence_lines import read_sequences, read_sessions
 from tfxc.data.sequences import Sequences
+from tfxc.data.sparse_matrices import read_filter_labels, read_sparse_matrix, read_texts
+from tfxc.data.split_sessions import split_sessions
 from tfxc.data.splits import Split, leave_last_out, ratio_split, tail_split, time_split
 from tfxc.data.text import read_text, read_tokens
 from tfxc.data.tfidf import tfidf
@@ -31,6 +34,7 @@ __all__ = [
     "Split",
     "Vocabulary",
     "classification_dataset",
+    "describe",
     "from_frame",
     "k_core",
     "leave_last_out",
@@ -38,14 +42,18 @@ __all__ = [
     "ratio_split",
     "read_csv",
     "read_extreme_classification",
+    "read_filter_labels",
     "read_interactions",
     "read_sequences",
     "read_sessions",
+    "read_sparse_matrix",
     "read_text",
+    "read_texts",
     "read_tokens",
     "row_batches",
     "sequence_evaluation_dataset",
     "sequence_training_dataset",
+    "split_sessions",
     "stream_dataset",
     "tail_split",
     "tfidf",

@@ -2,9 +2,9 @@
 
 import bisect
 import threading
-import warnings
 
 from tfxc.arguments import one_of
+from tfxc.data.warn import warn
 
 _NUM_REPORTED = 10
 
@@ -21,6 +21,7 @@ class BadRows:
         self.unit = unit
         self.on_error = one_of(on_error, "on_error", ("raise", "skip"))
         self.number = 0
+        self.hint = ""  # what may be the reason of many, at the end of the message
         self._reasons: list[tuple[int, str]] = []
         self._lock = threading.Lock()
 
@@ -37,7 +38,9 @@ class BadRows:
             return
         shown = [f"  {self.unit} {row}: {reason}" for row, reason in self._reasons]
         shown += ["  ..."] if self.number > _NUM_REPORTED else []
-        message = "\n".join([f"{self.source}: {self.number} bad of {num_rows} {self.unit}s", *shown])
+        message = (
+            "\n".join([f"{self.source}: {self.number} bad of {num_rows} {self.unit}s", *shown]) + self.hint
+        )
         if self.on_error == "raise":
             raise ValueError(message + '\nCorrect them, or pass on_error="skip" to leave them out.')
-        warnings.warn(message + f"\nThese {self.unit}s were left out.", stacklevel=4)
+        warn(message + f"\nThese {self.unit}s were left out.")

@@ -1,30 +1,25 @@
-"""Reads and writes the text format of the Extreme Classification Repository, and makes batches of its points.
+"""Points of the Extreme Classification Repository: reads and writes them, and makes batches of them.
 
-The first line is ``num_points num_features num_labels``. Each point is a line ``l1,l2,... f:v f:v ...``,
-whose labels or features may be missing. scikit-learn's reader of the related svmlight format refuses what
-real files hold (repeated or unordered ids, points without a label), so this module parses the lines itself.
+In the format of one file, the first line is ``num_points num_features num_labels``. Each point is a line
+``l1,l2,... f:v f:v ...``, whose labels or features may be missing. scikit-learn's reader of the related
+svmlight format refuses what real files hold (repeated or unordered ids, points without a label).
 """
 
 import gzip
 import lzma
 import os
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from tfxc.arguments import positive_int
+from tfxc.arguments import integers, positive_int
 from tfxc.atomic_write import atomic_write
 from tfxc.data.batching import row_batches
+from tfxc.data.files import one_file
 from tfxc.data.line_reader import LineReader
-
-# Digits match in one way only. Otherwise a bad line of many numbers would take exponential time.
-_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
-_POINT = re.compile(rf"((?:\d+(?:,\d+)*)?)((?:\s+\d+:{_NUMBER})*)\s*", re.ASCII)
-_MAX_SIZE = np.iinfo(np.int32).max
-_MAX_VALUE = np.finfo(np.float32).max
+from tfxc.data.sparse_matrices import read_rows, read_sparse_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,18 +88,29 @@ def _canonical(matrix, dtype):
     return own
 
 
-def read_extreme_classification(path: str | os.PathLike[str], on_error: str = "raise") -> LabeledPoints:
-    """Reads a file of the Extreme Classification Repository; plain, ``.gz`` or ``.xz``.
+def read_extreme_classification(
+    path: str | os.PathLike[str],
+    on_error: str = "raise",
+    labels: str | os.PathLike[str] | None = None,
+    first_id: int = 0,
+) -> LabeledPoints:
+    """Reads points of the Extreme Classification Repository, from one file or from two.
 
-    Values of a feature that is repeated in a line are added. Repeated labels count once.
+    One file has a header ``num_points num_features num_labels`` and a line ``label,... id:value ...`` for
+    each point. Two files hold the features and the labels, each as `read_sparse_matrix` reads it. Values of a
+    feature that is repeated in a line are added. Repeated labels count once.
 
     Args:
-        path: the file.
-        on_error: ``"raise"``, or ``"skip"`` to leave bad lines out with one warning.
+        path: the file of both, or of the features; ``.txt``, plain, ``.gz`` or ``.xz``. One of features may
+            be ``.npz`` or ``.npy``.
+        on_error: ``"raise"``, or ``"skip"`` to leave points with bad lines out with one warning a file.
+        labels: the file of the labels, if there are two; ``.txt`` or ``.npz``.
+        first_id: the least id in text, 0 or 1.
 
     Raises:
         ValueError: for bad lines (not ``label,... id:value ...``, NaN, a value beyond float32, an id outside
-            the header's range), with the first ten; if the number of points is not that of the header.
+            the header's range), with the first ten; if the number of points is not that of the header, or
+            differs between the files.
 
     Example:
         >>> import pathlib, tempfile
@@ -119,74 +125,30 @@ def read_extreme_classification(path: str | os.PathLike[str], on_error: str = "r
     Reference:
         Bhatia et al., "The Extreme Classification Repository: Multi-label Datasets and Code", 2016.
     """
-    lines = LineReader(path, on_error)
-    text = iter(lines)
-    num_points, num_features, num_labels = _header(next(text, ""), lines.path)
-    labels, features = _Rows(num_labels), _Rows(num_features)
-    num_blank = 0
-    for line in text:
-        if lines.number > num_points + 1 and not line.strip():
-            num_blank += 1  # after the last point
-            continue
-        match = _POINT.fullmatch(line)
-        if match is None:
-            lines.reject(f"not 'label,label,... id:value id:value ...': {line[:60]!r}")
-            continue
-        # Ids are parsed as floats: exact below 2^31, and larger ones become inf instead of overflowing.
-        own_labels = np.array(match[1].split(",") if match[1] else [], np.float64)
-        ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
-        problem = labels.problem(own_labels, "label") or features.problem(ids, "feature")
-        if not problem and len(values) and np.abs(values).max() > _MAX_VALUE:
-            problem = f"value {values[np.abs(values).argmax()]} is beyond float32"
-        if problem:
-            lines.reject(problem)
-            continue
-        labels.add(own_labels, np.ones(len(own_labels)))
-        features.add(ids, values)
-    num_lines = lines.number - 1 - num_blank
-    if num_lines != num_points:
-        is_cut = num_lines < num_points
+    if labels is None:
+        if one_file(path).suffix in (".npz", ".npy"):
+            raise ValueError(
+                f"{path} holds features or labels alone: pass both files, labels= being the second."
+            )
+        parts, _ = read_rows(LineReader(path, on_error), 2, first_id)
+        return LabeledPoints(*(part.matrix() for part in parts))
+    matrices, are_good = zip(*(_with_good(own, on_error, first_id) for own in (path, labels)), strict=True)
+    if matrices[0].shape[0] != matrices[1].shape[0]:
         raise ValueError(
-            f"{lines.path}: the header says {num_points} points, but {num_lines} lines follow: the "
-            f"{'file is truncated or damaged' if is_cut else 'header does not count them all'}. Fetch it "
-            "again, or correct the header."
+            f"{path} holds {matrices[0].shape[0]} points, but {labels} those of {matrices[1].shape[0]}: they "
+            "belong to different sets."
         )
-    lines.report()
-    return LabeledPoints(features.matrix(), labels.matrix())
+    is_good = np.logical_and(*are_good)
+    return LabeledPoints(*(matrix if is_good.all() else matrix[is_good] for matrix in matrices))
 
 
-def _header(line, path):
-    sizes = line.split()
-    if len(sizes) != 3 or not all(size.isdecimal() for size in sizes):
-        raise ValueError(
-            f"{path}: line 1 must be 'num_points num_features num_labels', but is {line[:60]!r}."
-        )
-    sizes = [int(size) for size in sizes]
-    if max(sizes) > _MAX_SIZE:
-        raise ValueError(f"{path}: line 1 is {line[:60]!r}, but ids have 32 bits: at most {_MAX_SIZE} each.")
-    return sizes
-
-
-class _Rows:
-    """Collects the rows of a sparse matrix."""
-
-    def __init__(self, width):
-        self.width, self.ids, self.values = width, [], []
-
-    def problem(self, ids, what):
-        if len(ids) and ids.max() >= self.width:
-            return f"{what} {ids.max():.0f} of {self.width}: ids are 0 to {self.width - 1}"
-        return None
-
-    def add(self, ids, values):
-        self.ids.append(ids)
-        self.values.append(values)
-
-    def matrix(self):
-        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in self.ids])])
-        empty = [np.empty(0)]
-        ids, values = np.concatenate(self.ids or empty), np.concatenate(self.values or empty)
-        return scipy.sparse.csr_matrix((values, ids.astype(np.int32), offsets), (len(self.ids), self.width))
+def _with_good(path, on_error, first_id):
+    """Returns a matrix, and which of its rows are not from bad lines."""
+    if one_file(path).suffix in (".npz", ".npy"):
+        matrix = read_sparse_matrix(path)
+        return matrix, np.ones(matrix.shape[0], bool)
+    (rows,), is_good = read_rows(LineReader(path, on_error), 1, first_id)
+    return rows.matrix(), is_good
 
 
 def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPoints) -> None:
@@ -222,7 +184,11 @@ def _split(matrix):
 
 
 def classification_dataset(
-    points: LabeledPoints, batch_size: int, seed: int | None = 0, example_ids: bool = False
+    points: LabeledPoints,
+    batch_size: int,
+    seed: int | None = 0,
+    example_ids: bool = False,
+    filter_labels: np.ndarray | None = None,
 ) -> tf.data.Dataset:
     """Returns batches ``({"ids", "values"}, labels)`` for ``tfxc.layers.EmbeddingBag`` and the losses.
 
@@ -235,9 +201,12 @@ def classification_dataset(
         batch_size: B, at least 1.
         seed: decides the order of the points, which changes with each epoch; None keeps their order.
         example_ids: whether the inputs include "example_ids", the numbers of the points int64 [B].
+        filter_labels: pairs of a point and a label [P, 2] that count in no metric, see `read_filter_labels`.
+            They are no labels, and the inputs include "exclude", int32 [B, X] padded with -1, which the model
+            does not rank.
 
     Raises:
-        ValueError: if there is no point, or for a batch_size below 1.
+        ValueError: if there is no point, for a batch_size below 1, or a pair outside the points and labels.
 
     Example:
         >>> points = LabeledPoints(scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 3]])),
@@ -251,14 +220,31 @@ def classification_dataset(
         raise ValueError("There are no points to make batches of: pass at least one.")
     features, labels = points.features, points.labels
     ids, values = _ragged(features, features.indices, tf.int32), _ragged(features, features.data, tf.float32)
+    excluded = None
+    if filter_labels is not None:
+        filtered = _pairs(filter_labels, labels.shape)
+        labels = scipy.sparse.csr_matrix(labels > filtered)
+        excluded = _ragged(filtered, filtered.indices, tf.int32)
     label_ids = _ragged(labels, labels.indices, tf.int32)
 
     def batch(rows):
         inputs = {"ids": _padded(ids, rows, -1), "values": _padded(values, rows, 0)}
         inputs |= {"example_ids": rows} if example_ids else {}
+        inputs |= {} if excluded is None else {"exclude": _padded(excluded, rows, -1)}
         return inputs, _padded(label_ids, rows, -1)
 
     return row_batches(len(points), batch_size, batch, seed)
+
+
+def _pairs(pairs, shape) -> scipy.sparse.csr_matrix:
+    """Returns pairs [P, 2] as a bool matrix."""
+    pairs = integers(pairs, "filter_labels").reshape(-1, 2)
+    if len(pairs) and ((pairs < 0) | (pairs >= shape)).any():
+        raise ValueError(
+            f"filter_labels must be pairs of a point and a label below {shape}, but reach {pairs.max(0)}: "
+            "they belong to another set."
+        )
+    return _canonical(scipy.sparse.coo_matrix((np.ones(len(pairs), bool), pairs.T), shape), bool)
 
 
 def _ragged(matrix, values, dtype) -> tf.RaggedTensor:

@@ -12,10 +12,12 @@ _ROWS_PER_BLOCK = 1 << 22
 class GroupedColumns:
     """Collects blocks of interactions in memory and sorts them by user and time at the end.
 
-    With the largest number of rows, if known, no array has to grow. Unused room costs no memory.
+    With the largest number of rows, if known, no array has to grow. Unused room costs no memory. `shuffle` is
+    the seed by which rows of equal times are shuffled, or None.
     """
 
-    def __init__(self, num_rows: int | None = None):
+    def __init__(self, num_rows: int | None = None, shuffle: int | None = None):
+        self._shuffle = shuffle
         self._capacity = num_rows or 0
         self._arrays: dict[str, np.ndarray] = {}
         self._num_rows = 0
@@ -38,7 +40,7 @@ class GroupedColumns:
         order, offsets = by_group(self._arrays.pop("users")[: self._num_rows], num_users)
         # One array after the other, so that each is freed before the next is made.
         arrays = {name: self._arrays.pop(name)[order] for name in list(self._arrays)}
-        _sort(offsets, arrays)
+        _sort(offsets, arrays, self._shuffle)
         return offsets, arrays
 
 
@@ -49,8 +51,8 @@ class GroupedFiles:
     are scattered to the places of their users, and each user's slice is sorted in place.
     """
 
-    def __init__(self, folder: str):
-        self._folder = folder
+    def __init__(self, folder: str, shuffle: int | None = None):
+        self._folder, self._shuffle = folder, shuffle
         self._dtypes: dict[str, np.dtype] = {}
         self._num_rows = 0
 
@@ -79,7 +81,7 @@ class GroupedFiles:
         self._scatter(offsets, arrays)
         for name in self._dtypes:
             os.unlink(self._unsorted(name))
-        _sort(offsets, arrays)
+        _sort(offsets, arrays, self._shuffle)
         return offsets, arrays
 
     def _scatter(self, offsets, arrays):
@@ -111,7 +113,7 @@ def _rows_per_block(num_users) -> int:
     return max(_ROWS_PER_BLOCK, num_users)  # each block costs a pass over all users
 
 
-def _sort(offsets, arrays):
+def _sort(offsets, arrays, shuffle):
     if "times" in arrays:
         others = [array for name, array in arrays.items() if name != "times"]
-        sort_by_time(offsets, arrays["times"], others)
+        sort_by_time(offsets, arrays["times"], others, shuffle)

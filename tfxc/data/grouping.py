@@ -27,20 +27,26 @@ def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarra
     return positions.astype(np.int64), offsets
 
 
-def sort_by_time(offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray]):
+def sort_by_time(
+    offsets: np.ndarray, times: np.ndarray, others: list[np.ndarray], shuffle: int | None = None
+):
     """Sorts each sequence by its times, numbers or datetime64 [M], and the other arrays [M] likewise.
 
-    It sorts stably and in place, in blocks, so that the arrays may be memory-mapped. Sequence u starts at
-    `offsets[u]` [U + 1].
+    It sorts in place, in blocks, so that the arrays may be memory-mapped. Sequence u starts at `offsets[u]`
+    [U + 1]. Members of equal times stay in their order; with a seed, `shuffle`, they come in a random one.
     """
 
     def sort(bounds):
         first, last = bounds
         block = slice(offsets[first], offsets[last])
-        if not decreases_inside(offsets[first : last + 1], times[block]):
+        if shuffle is None and not decreases_inside(offsets[first : last + 1], times[block]):
             return
         owners = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
-        order = _order(owners, times[block])
+        if shuffle is None:
+            order = _order(owners, times[block])
+        else:
+            order = np.random.default_rng([shuffle % 2**64, first]).permutation(len(owners))
+            order = order[_order(owners[order], times[block][order])]
         for array in (times, *others):
             array[block] = array[block][order]
 
@@ -56,7 +62,7 @@ def _order(owners: np.ndarray, times: np.ndarray) -> np.ndarray:
         times = times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
     time_bits = (int(times.max()) - int(times.min())).bit_length()
     position_bits = len(times).bit_length()
-    fits = int(owners[-1]).bit_length() + time_bits + position_bits < 64
+    fits = int(owners.max()).bit_length() + time_bits + position_bits < 64
     if not fits or (times.dtype.kind == "f" and (times != np.floor(times)).any()):
         return np.lexsort((times, owners))
     # Sorting owner, time and position packed into one integer takes a fifth of the time.

@@ -10,14 +10,17 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from tfxc.data.bad_rows import BadRows
+from tfxc.data.choices import Choices
 from tfxc.data.column import MISSING
 from tfxc.data.name_encoder import NameEncoder
 from tfxc.data.quotes import line_break_in, num_line_ends
-from tfxc.data.tables import Table
+from tfxc.data.table import Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary, require_vocabulary
 
-_ROWS_PER_BLOCK = 1 << 19
+_Reasons = dict[int, str | None]  # by position, why a row is bad; None for one to be left out
+_Block = tuple[pa.Table, _Reasons]
+_ROWS_PER_BLOCK = 1 << 20
 _READ_AHEAD = 2  # batches
 _LONG = 1 << 23  # rows for which a progress bar is shown
 
@@ -27,13 +30,16 @@ class InteractionTable:
 
     Args:
         table: it holds the columns named here.
-        user, item, time: names of columns; there may be no times (None).
+        user, item: names of columns.
+        time: names of the columns of times: none, one, or a day and a time of day.
         vocabulary: class ids to use, or None to number items in order of first appearance.
         columns: further columns by name, with the vocabulary to use or None.
         bad: collects the bad rows.
+        choices: what is missing, and the form of times.
 
     Attributes:
         users, items: their encoders.
+        num_left_out: the number of rows without a user, item or time, spelled as missing, so far.
         keys: name of each further column -> name of its array in a block.
 
     Raises:
@@ -45,28 +51,34 @@ class InteractionTable:
         table: Table,
         user: str,
         item: str,
-        time: str | None,
+        time: tuple[str, ...],
         vocabulary: Vocabulary | None,
         columns: Mapping[str, Vocabulary | None],
         bad: BadRows,
+        choices: Choices,
     ):
+        missing = choices.missing_names
+
         def kind(name):
             return table.schema.field(name).type
+
+        def encoder(name, known):
+            return NameEncoder(name, kind(name), known, missing, table.is_text)
 
         require_vocabulary(vocabulary)
         self._table, self._bad = table, bad
         self._user, self._item, self._time = user, item, time
-        self.users = NameEncoder(user, kind(user))
-        self.items = NameEncoder(item, kind(item), None if vocabulary is None else vocabulary.names)
-        self._vocabulary = vocabulary
-        self._times = None if time is None else TimeColumn(time, kind(time))
+        self.users, self.items = encoder(user, None), encoder(item, vocabulary)
+        self._vocabulary, self._missing = vocabulary, set(choices.missing)
+        self._times = TimeColumn(time, list(map(kind, time)), choices.time_format) if time else None
         self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
         self._given = columns
         self._encoders = {user: self.users, item: self.items} | {
-            name: NameEncoder(name, kind(name), None if given is None else given.names)
+            name: encoder(name, given)
             for name, given in columns.items()
             if given is not None or not is_number(kind(name))
         }
+        self.num_left_out = 0
 
     @property
     def num_rows(self) -> int | None:
@@ -93,8 +105,8 @@ class InteractionTable:
         num_rows = num_good = 0
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
 
-            def encoded(block, first_row):
-                return len(block), self._encoded(pool, block, first_row)
+            def encoded(block, first_row):  # the block with its reasons
+                return block[0].num_rows, self._encoded(pool, *block, first_row)
 
             for num_in_block, arrays in _with_next(encoded, self._tables(pool)):
                 num_rows += num_in_block
@@ -102,14 +114,14 @@ class InteractionTable:
                 if len(arrays["users"]):
                     yield arrays
                 del arrays  # free the block before the next one is made
-        self._bad.report(num_rows + len(self._table.skipped))
+        self._bad.report(self._table.total(num_rows))
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")
 
-    def _tables(self, pool) -> Iterator[tuple[pa.Table, int]]:
+    def _tables(self, pool) -> Iterator[tuple[_Block, int]]:
         """Yields blocks of rows with condensed names, and the number of each block's first row."""
         first_row, num_rows, waiting = 0, 0, []
-        is_long = self._table.num_rows is None or self._table.num_rows > _LONG
+        is_long = self._table.has_bar and (self._table.num_rows is None or self._table.num_rows > _LONG)
         quiet = None if is_long else True  # None: show the bar on a terminal only
         with tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar:
             for batch in self._table.batches:
@@ -126,36 +138,47 @@ class InteractionTable:
             if waiting:
                 yield _taken(waiting), first_row
 
-    def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the batch with each column of names as positions among its distinct names."""
-        arrays = [
-            self._encoders[name].condense(batch[name]) if name in self._encoders else batch[name]
-            for name in batch.schema.names
-        ]
-        return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    def _condensed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, _Reasons]:
+        """Returns the batch with names as positions among its distinct names, and why some rows have none."""
+        arrays: list[pa.Array] = []
+        reasons: _Reasons = {}
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            if name in self._encoders:
+                array, why = self._encoders[name].condense(array)
+                if name in (self._user, self._item) and array.null_count:
+                    role = "user" if name == self._user else "item"
+                    for position in np.flatnonzero(array.is_null()).tolist():
+                        own = why.get(position, "is empty")
+                        reasons.setdefault(position, own and f"the {role} id {own}")
+            elif name in self._time:
+                array = _as_text(array)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, batch.schema.names), reasons
 
-    def _encoded(self, pool, block: pa.Table, first_row: int) -> dict[str, np.ndarray]:
-        reasons: dict[int, str] = {}  # position of a bad row -> reason
+    def _encoded(self, pool, block: pa.Table, reasons: _Reasons, first_row: int) -> dict[str, np.ndarray]:
         arrays = {}
-        for name, role in ((self._user, "user"), (self._item, "item")):
-            for position in np.flatnonzero(block[name].is_null()).tolist():
-                reasons.setdefault(position, f"the {role} id is empty")
         texts = {name: block[name] for name in self._encoders}
-        of_times: dict[int, str] = {}
-        if self._time is not None and self._times is not None:
-            arrays["times"], of_times = self._times.times(block[self._time])
-            if of_times:
-                texts[self._time] = block[self._time].dictionary_encode()
+        of_times: _Reasons = {}
+        if self._times is not None:
+            columns = [block[name] for name in self._time]
+            arrays["times"], found = self._times.times(*columns)
+            for position, reason in found.items():
+                own = {str(column[position].as_py()).strip() for column in columns}
+                of_times[position] = None if own & self._missing else reason
+            if of_times and self._table.is_text:
+                texts |= {name: block[name].dictionary_encode() for name in self._time}
         if self._table.is_text:
             for name, column in texts.items():
-                role = {self._user: "user id", self._item: "item id", self._time: "time"}.get(name, name)
+                role = {self._user: "user id", self._item: "item id"}.get(name, name)
+                role = "time" if name in self._time else role
                 for position, number in _line_ends(column):
                     reasons.setdefault(position, f"{line_break_in(role)} (line breaks: {number})")
         if self._vocabulary is not None:
             arrays["items"] = self.items.encode(block[self._item].chunks)
             for position in np.flatnonzero(arrays["items"] >= len(self._vocabulary)).tolist():
                 unknown = block[self._item][position].as_py()
-                reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary")
+                other = self._vocabulary.other_spelling(unknown)
+                reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary{other}")
         reasons = {**of_times, **reasons}
         for name, key in self.keys.items():
             if name not in self._encoders:
@@ -171,11 +194,14 @@ class InteractionTable:
         positions = np.array(sorted(reasons))
         rows = self._table.rows(first_row + positions).tolist()
         for position, row in zip(positions.tolist(), rows, strict=True):
-            self._bad.reject(row, reasons[position])
+            if reasons[position] is None:
+                self.num_left_out += 1
+            else:
+                self._bad.reject(row, reasons[position])
         good = np.ones(len(block), bool)
         good[positions] = False
         # Condense again, so that names which only bad rows have get no id.
-        batches = [self._condensed(batch) for batch in block.filter(pa.array(good)).to_batches()]
+        batches = [self._condensed(batch)[0] for batch in block.filter(pa.array(good)).to_batches()]
         return pa.Table.from_batches(batches, block.schema), {
             name: values[good] for name, values in arrays.items()
         }
@@ -196,11 +222,18 @@ class InteractionTable:
         return arrays
 
 
-def _taken(futures) -> pa.Table:
-    """Returns the batches as one block, and empties the list."""
-    block = pa.Table.from_batches([future.result() for future in futures])
+def _taken(futures) -> _Block:
+    """Returns the batches as one block, with the reasons by position in it, and empties the list."""
+    batches: list[pa.RecordBatch] = []
+    reasons: _Reasons = {}
+    start = 0
+    for future in futures:
+        batch, own = future.result()
+        reasons |= {start + position: reason for position, reason in own.items()}
+        start += len(batch)
+        batches.append(batch)
     futures.clear()
-    return block
+    return pa.Table.from_batches(batches), reasons
 
 
 def _tidily(function, *args):
@@ -222,6 +255,19 @@ def _with_next(function, arguments):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _as_text(times: pa.Array) -> pa.Array:
+    """Returns text and bytes as text, which shows what is not UTF-8, and other times as they are."""
+    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary
+    if not any(is_kind(times.type) for is_kind in kinds):
+        return times
+    raw = times.cast(pa.large_binary())
+    try:
+        return raw.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [own if own is None else own.decode("utf-8", "backslashreplace") for own in raw.to_pylist()]
+        return pa.array(texts, pa.large_string())
 
 
 def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:

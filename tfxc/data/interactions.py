@@ -1,22 +1,28 @@
 """Interaction logs as text, read line by line: `user item [time]` a line, or CSV with a header."""
 
+import itertools
 import os
-import warnings
-from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
+from tfxc.data.choices import Choices
+from tfxc.data.headers import delimiter_of, is_typed, own_names, plain_names
 from tfxc.data.line_reader import LineReader
 from tfxc.data.quotes import line_break_in, num_line_ends
 from tfxc.data.sequences import Sequences
-from tfxc.data.times import seconds
-from tfxc.data.vocabulary import Vocabulary, name_ids
+from tfxc.data.table import ROWS_PER_BATCH, Table
+from tfxc.data.table_sequences import table_sequences, time_columns
+from tfxc.data.vocabulary import Vocabulary
+from tfxc.data.warn import warn
 
 # Names of columns, as _normalized returns them.
 _USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}
 _ITEM_NAMES = {"item", "movie", "product", "article", "book", "track", "song", "asin"}
 _TIME_NAMES = {"timestamp", "ts", "date", "datetime", "eventtime", "created", "createdat"}
+_EPOCH = np.datetime64(0, "us")
 
 
 def read_interactions(
@@ -25,28 +31,38 @@ def read_interactions(
     delimiter: str | None = None,
     vocabulary: Vocabulary | None = None,
     on_error: str = "raise",
+    *,
+    ties: str | None = None,
+    seed: int = 0,
+    missing: Iterable[str] = (),
+    encoding: str | None = None,
+    time_format: str | None = None,
 ) -> Sequences:
     """Reads a log with one interaction a line into one sequence a user, oldest first.
 
-    With a time column, each user's items are sorted by time, and items of equal times keep the order of the
-    file. A log that runs newest first thus comes out oldest first. Without a time column the order of the
-    file counts. Ids may be any strings. Users, and items unless a `vocabulary` is given, are numbered in
-    order of first appearance. Blank lines are ignored.
+    With a time column, each user's items are sorted by time. A log that runs newest first thus comes out
+    oldest first. Without a time column the order of the file counts. Ids may be any strings. Users, and items
+    unless a `vocabulary` is given, are numbered in order of first appearance. Times become seconds since
+    1970, float64. Blank lines are ignored.
+
+    What the data alone cannot settle is told in a warning, which names the option that settles it.
 
     Args:
-        path: the file, plain, `.gz` or `.xz`.
-        columns: a name for each field of a line. `"user"` and `"item"` are required, `"time"` is optional,
-            and fields of other names are ignored. By default the fields are `user item` or `user item time`,
-            depending on the first line.
+        path: the file or its URI, plain, `.gz` or `.xz`.
+        columns: a name for each field of a line. `"user"` and `"item"` are required, `"time"` is optional
+            (twice for a day and a time of day), and fields of other names are ignored. By default the fields
+            are `user item` or `user item time`, depending on the first line. A first line of names with
+            types, as RecBole writes it (`user_id:token`), is left out with a warning.
         delimiter: string between the fields; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
         on_error: `"raise"` (any bad line is an error), or `"skip"` to leave bad lines out with one warning
             that counts and names them.
+        ties, seed, missing, encoding, time_format: see `from_frame`.
 
     Raises:
         ValueError: for bad lines (wrong number of fields, an empty id, a time that is neither a finite number
             nor an ISO 8601 date, bytes that are not UTF-8), with the first ten and their number; for a file
-            without any interaction.
+            without any interaction; for options of another kind.
 
     Example:
         >>> import pathlib, tempfile
@@ -56,51 +72,71 @@ def read_interactions(
         >>> log.vocabulary.decode(log[0])
         ['tea', 'milk']
     """
-    lines = LineReader(path, on_error)
-    log = InteractionLog(vocabulary)
-    layout = None if columns is None else _layout(columns)
+    choices = Choices(ties, seed, missing, time_format)
+    lines = LineReader(path, on_error, encoding)
     if delimiter == "":
         raise ValueError('delimiter must be a string between the fields, such as "," or "\\t", or None.')
-    for fields in lines.fields(delimiter):
+    layout = None if columns is None else _layout(columns)
+    records = _fields(lines, delimiter)
+    first = next(records, None)
+    if first is not None and is_typed(first):
+        layout = layout or _typed_layout(first)
+        warn(
+            f"{path}: the first line names columns with their types, {' '.join(first)}, and is left out. "
+            "tfxc.data.from_frame finds columns by these names."
+        )
+        first = None
+    while layout is None and first is not None:
         try:
-            if layout is None:
-                layout = _inferred_layout(fields)
-            if lines.number == 1:
-                _warn_of_header(path, fields, *layout)
-            log.add(*_picked(fields, *layout))
+            layout = _inferred_layout(first)
         except ValueError as error:
             lines.reject(error)
-    lines.report()
-    return log.sequences(path)
+            first = next(records, None)
+    names, positions = layout or _layout(("user", "item"))
+    if first is not None:
+        if lines.number == 1:
+            _warn_of_header(path, first, names, positions)
+        records = itertools.chain([first], records)
+    return _sequences(lines, records, names, positions, vocabulary, choices)
 
 
 def read_csv(
     path: str | os.PathLike[str],
     user: str,
     item: str,
-    time: str | None = None,
-    delimiter: str = ",",
+    time: str | tuple[str, str] | None = None,
+    delimiter: str | None = None,
     vocabulary: Vocabulary | None = None,
     on_error: str = "raise",
+    *,
+    ties: str | None = None,
+    seed: int = 0,
+    missing: Iterable[str] = (),
+    encoding: str | None = None,
+    time_format: str | None = None,
 ) -> Sequences:
     """Reads a CSV file with one interaction a record into one sequence a user, oldest first.
 
     Like `read_interactions`, but the first record names the columns, and fields may be quoted. Blanks around
-    a user or an item are removed, also inside quotes.
+    a name do not count, also inside quotes, nor do types of RecBole in the header: `user_id` finds
+    `user_id:token`.
 
     Args:
-        path: the file, plain, `.gz` or `.xz`.
+        path: the file or its URI, plain, `.gz` or `.xz`.
         user: name of the column of users (or sessions).
         item: name of the column of items.
-        time: name of the column of times, numbers or ISO 8601 dates; None keeps the order of the file.
-        delimiter: one character between the fields.
+        time: name of the column of times, numbers or ISO 8601 dates, or two names, of the day and of the time
+            of day; None keeps the order of the file.
+        delimiter: one character between the fields; None takes the one of `,`, tab, `;` and `|` by which the
+            header has these columns.
         vocabulary: class ids to use; a record with an item outside it is a bad one.
         on_error: `"raise"`, or `"skip"` to leave bad records out with one warning.
+        ties, seed, missing, encoding, time_format: see `from_frame`.
 
     Raises:
         ValueError: for a missing column; for bad records (those of `read_interactions`, broken quotes, or a
             line break in a user or item), by the number of the record's last line, with all of its lines in
-            the reason; for a file without any interaction.
+            the reason; for a file without any interaction; for options of another kind.
 
     Example:
         >>> import pathlib, tempfile
@@ -110,37 +146,129 @@ def read_csv(
         >>> log.vocabulary.decode(log[0])
         ['milk', 'tea, green']
     """
-    lines = LineReader(path, on_error)
-    log = InteractionLog(vocabulary)
+    choices = Choices(ties, seed, missing, time_format)
+    lines = LineReader(path, on_error, encoding)
+    wanted = [user, item, *time_columns(time)]
+    head = _head(lines)
+    if delimiter is None:
+        delimiter = delimiter_of(head, wanted, "\t" if lines.file.suffix in (".tsv", ".inter") else ",")
     records = lines.records(delimiter)
     header = next(records, [])
-    wanted = [user, item] if time is None else [user, item, time]
-    for name in wanted:
-        if name not in header:
-            lines.report()  # the first line may be missing because it could not be read
-            raise ValueError(f"{path} has no column {name!r}; its columns are {header}.")
-        if header.count(name) > 1:
+    own = own_names(wanted, header)
+    if own is None:
+        lines.report()  # the first line may be missing because it could not be read
+        name = next(name for name in wanted if name not in header and name not in plain_names(header))
+        raise ValueError(
+            f"{path} has no column {name!r}; its columns are {plain_names(header)}. If it has no header, "
+            "tfxc.data.read_interactions reads it."
+        )
+    for name in own:
+        if header.count(name) > 1 or own.count(name) > 1:
             raise ValueError(f"{path} has more than one column {name!r}: rename one of them.")
-    positions = [header.index(name) for name in wanted]
+    positions = [header.index(name) for name in own]
+    return _sequences(lines, _whole(lines, records, positions), header, positions, vocabulary, choices)
+
+
+def _head(lines: LineReader) -> str:
+    """Returns the start of a file; ValueError for one of JSON."""
+    head = lines.head()
+    if head.lstrip("\ufeff").startswith("{"):
+        raise ValueError(f"{lines.path} holds JSON: tfxc.data.from_frame reads files of JSON lines (.jsonl).")
+    return head
+
+
+def _fields(lines, delimiter) -> Iterator[list[str]]:
+    _head(lines)
+    yield from lines.fields(delimiter)
+
+
+def _whole(lines, records, positions) -> Iterator[list[str]]:
+    """Yields records but those whose user or item holds a line break."""
     for record in records:
-        try:
-            names = _picked(record, header, positions)
-            for role, name in zip(("user", "item"), names, strict=False):
-                if num_line_ends(name):
-                    raise ValueError(line_break_in(f"{role} id"))
-            log.add(*[name.strip() for name in names])
-        except ValueError as error:
-            lines.reject(error)
-    lines.report()
-    return log.sequences(path)
+        roles = [
+            role
+            for role, at in zip(("user", "item"), positions, strict=False)
+            if num_line_ends("".join(record[at : at + 1]))
+        ]
+        if roles:
+            lines.reject(line_break_in(f"{roles[0]} id"))
+        else:
+            yield record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LineTable(Table):
+    """Rows read from lines, which are numbered by their lines."""
+
+    lines: LineReader
+    numbers: list[np.ndarray]  # a batch each
+
+    def rows(self, positions: np.ndarray) -> np.ndarray:
+        return np.concatenate(self.numbers)[positions]
+
+    def total(self, num_read: int) -> int:
+        return self.lines.number
+
+
+def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequences:
+    """Returns the sequences of records, whose user, item and perhaps times are at some positions."""
+    roles = ["user", "item", *(f"time {number}" for number in range(1, len(positions) - 1))]
+    numbers: list[np.ndarray] = []
+
+    def batches():
+        while True:
+            rows, at = [], []
+            for record in records:
+                if len(record) != len(names):
+                    lines.reject(f"found {len(record)} fields, expected {len(names)} ({' '.join(names)})")
+                    continue
+                rows.append([record[position] for position in positions])
+                at.append(lines.number)
+                if len(rows) == ROWS_PER_BATCH:
+                    break
+            if not rows:
+                return
+            numbers.append(np.array(at))
+            columns = [pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, roles)
+
+    schema = pa.schema([(role, pa.large_string()) for role in roles])
+    table = _LineTable(
+        name=lines.path,
+        schema=schema,
+        batches=batches(),
+        is_text=True,
+        has_bar=False,
+        lines=lines,
+        numbers=numbers,
+    )
+    found = table_sequences(table, "user", "item", tuple(roles[2:]), lines.bad, choices, vocabulary)
+    if found.times is None or found.times.dtype.kind != "M":
+        return found
+    return replace(found, times=(found.times - _EPOCH) / np.timedelta64(1, "s"))
 
 
 def _layout(columns: Sequence[str]):
+    """Returns names of columns, and the positions of the user, the item and the times."""
     columns = tuple(columns)
-    for name in ("user", "item", "time"):
-        if columns.count(name) > 1 or (name != "time" and name not in columns):
-            raise ValueError(f"columns must name 'user' and 'item' once, 'time' at most once; got {columns}.")
-    return columns, [columns.index(name) for name in ("user", "item", "time") if name in columns]
+    for name, most in (("user", 1), ("item", 1), ("time", 2)):
+        if columns.count(name) > most or (name != "time" and name not in columns):
+            raise ValueError(
+                f"columns must name 'user' and 'item' once, 'time' at most twice; got {columns}."
+            )
+    times = [position for position, name in enumerate(columns) if name == "time"]
+    return columns, [columns.index("user"), columns.index("item"), *times]
+
+
+def _typed_layout(header):
+    """Returns the layout that a header with types tells."""
+    roles = (("user", _USER_NAMES), ("item", _ITEM_NAMES), ("time", _TIME_NAMES | {"time"}))
+    names = plain_names(header)
+    own = [next((role for role, known in roles if _normalized(name) in known), name) for name in names]
+    try:
+        return _layout(own)
+    except ValueError as error:
+        raise ValueError(f"The columns {names} do not tell the user and the item: pass columns=.") from error
 
 
 def _inferred_layout(fields):
@@ -151,66 +279,21 @@ def _inferred_layout(fields):
     return _layout(("user", "item", "time")[: len(fields)])
 
 
-def _picked(fields, columns, positions):
-    if len(fields) != len(columns):
-        raise ValueError(f"found {len(fields)} fields, expected {len(columns)} ({' '.join(columns)})")
-    return [fields[position] for position in positions]
-
-
 def _warn_of_header(path, fields, columns, positions):
     """Warns of a first line that names columns, and of an unused column that seems to hold times."""
     user, item = (fields[position] if position < len(fields) else "" for position in positions[:2])
     if _normalized(user) in _USER_NAMES and _normalized(item) in _ITEM_NAMES:
-        warnings.warn(
+        warn(
             f"{path}: the first line looks like names of columns, {user} and {item}, but is read as an "
-            f"interaction. If it is a header, use tfxc.data.read_csv(path, {user!r}, {item!r}).",
-            stacklevel=3,
+            f"interaction. If it is a header, use tfxc.data.read_csv(path, {user!r}, {item!r})."
         )
     like_times = [name for name in columns if _normalized(name) in _TIME_NAMES]
     if "time" not in columns and like_times:
-        warnings.warn(
+        warn(
             f"The column {like_times[0]!r} is not used, and the order of the file counts: name it 'time' to "
-            "sort each user's items by it.",
-            stacklevel=3,
+            "sort each user's items by it."
         )
 
 
 def _normalized(name):
     return name.lower().replace("_", "").replace(" ", "").removesuffix("id")
-
-
-class InteractionLog:
-    """Collects interactions one by one in compact arrays and groups them by user at the end.
-
-    Without a vocabulary, items are numbered in order of first appearance.
-    """
-
-    def __init__(self, vocabulary: Vocabulary | None = None):
-        self._vocabulary = vocabulary
-        self._item_ids, self._user_ids = name_ids(vocabulary), name_ids()
-        self._users, self._items, self._times = array("q"), array("i"), array("d")
-
-    def add(self, user: str, item: str, time: str | None = None):
-        """Appends one interaction. A bad one raises a ValueError with the reason, and leaves no trace."""
-        if not user or not item:
-            raise ValueError(f"the {'item' if user else 'user'} id is empty")
-        stamp = None if time is None else seconds(time)
-        try:
-            self._items.append(self._item_ids[item])
-        except KeyError:
-            raise ValueError(f"the item {item!r} is not in the vocabulary") from None
-        self._users.append(self._user_ids[user])
-        if stamp is not None:
-            self._times.append(stamp)
-
-    def sequences(self, path) -> Sequences:
-        """Returns one sequence a user. `path` is named in the error if there is no interaction."""
-        if not self._items:
-            raise ValueError(f"{path} holds no interactions.")
-        return Sequences.from_interactions(
-            np.asarray(self._users),
-            np.asarray(self._items),
-            Vocabulary(self._item_ids) if self._vocabulary is None else self._vocabulary,
-            self._user_ids,
-            np.asarray(self._times) if self._times else None,
-        )

@@ -5,9 +5,12 @@ from array import array
 
 import numpy as np
 
+from tfxc.data.findings import warn_of
+from tfxc.data.headers import is_typed
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary, name_ids
+from tfxc.data.warn import warn
 
 
 def read_sequences(
@@ -80,6 +83,9 @@ def _read(path, delimiter, vocabulary, lines, with_users) -> Sequences:
     items, offsets = array("i"), array("q", [0])
     users: dict[str, int] = {}
     for fields in lines.fields(delimiter):
+        if lines.number == 1 and is_typed(fields):
+            warn(f"{path}: the first line names columns with their types, {fields}, and is left out.")
+            continue
         try:
             _check(fields, users if with_users else None)
             items.extend([ids[name] for name in fields[with_users:]])
@@ -94,12 +100,14 @@ def _read(path, delimiter, vocabulary, lines, with_users) -> Sequences:
     lines.report()
     if not items:
         raise ValueError(f"{path} holds no sequences.")
-    return Sequences(
+    sequences = Sequences(
         np.asarray(items),
         np.asarray(offsets),
         Vocabulary(ids) if vocabulary is None else vocabulary,
         list(users) if with_users else None,
     )
+    warn_of(sequences, path)
+    return sequences
 
 
 def _check(fields, users):

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfxc.data.sequences import Sequences
-from tfxc.data.times import point_in_time
-
-_LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
+from tfxc.data.times import UNITS, in_unit, point_in_time, unit_of
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,14 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
             times: Any = sequences.times if len(sequences.times) else [None]
-            is_finer = isinstance(np.max(times), float) and np.max(times) > _LATEST_SECOND
-            remedy = " Numbers are read as seconds: divide milliseconds by 1000." if is_finer else ""
+            unit = unit_of(sequences.times)
+            remedy = (
+                f" Numbers are read as seconds, but these look like {UNITS[unit]}, from "
+                f"{in_unit(times.min(), unit)} to {in_unit(times.max(), unit)}: read the log with "
+                f'time_format="{unit}".'
+                if unit
+                else ""
+            )
             raise ValueError(
                 f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}, "
                 f"validation starts at {validation_start} and the test at {test_start}.{remedy}"

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -9,108 +10,177 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfxc.data.warn import warn
+
+UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _EPOCH = np.datetime64(0, "us")
 _LARGEST = 2**53  # beyond it, float64 does not hold every integer
+_LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
+_NUM_SAMPLED = 1000
+_UTC = r"\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
+_BLANKS_BEFORE_OFFSET = r"\s+([+-]\d\d(?::?\d\d)?)$"
+_LEAP_SECOND = re.compile(r"(?<=\d\d:\d\d:)60")
 
 
 class TimeColumn:
     """Converts the blocks of one column to times, and says which values are not times.
 
-    Dates and timestamps become `datetime64` in their own unit, in UTC if they have a zone. Integers and
-    floats are seconds, float64. Strings are either ISO 8601 dates, `datetime64[us]`, in UTC if they name no
-    zone, or numbers of seconds. The first valid string decides which.
+    Dates and timestamps become `datetime64` in their own unit, in UTC if they have a zone. Integers, floats
+    and decimals are seconds, float64. Strings are either ISO 8601 dates, `datetime64[us]`, in UTC if they
+    name no zone, or numbers of seconds. The first valid string decides which; if the first ones all are of
+    eight digits that make a date, they are dates. Two columns, a day and a time of day, become one time.
 
-    Raises ValueError, with the column's name, for a column of another Arrow type.
+    Args:
+        names, kinds: the column, or the two columns, and their Arrow types.
+        form: None, the unit of numbers (`"s"`, `"ms"`, `"us"` or `"ns"`, since 1970 or of the day), which
+            then become `datetime64`, or a form of dates for `datetime.strptime`.
+
+    Raises ValueError, with the column's name, for a column of another Arrow type, and for another form.
     """
 
-    def __init__(self, name: str, kind: pa.DataType):
-        self._is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        if not (self._is_text or is_date or is_number):
+    def __init__(self, names: tuple[str, ...], kinds: list[pa.DataType], form: str | None = None):
+        if form is not None and (not isinstance(form, str) or (form not in UNITS and "%" not in form)):
             raise ValueError(
-                f"The column {name!r} of times is of type {kind}, expected timestamps, dates, ISO 8601 "
-                "strings or numbers of seconds: convert it to one of these."
+                f"time_format must be a unit of numbers among {tuple(UNITS)} or a form of dates such as "
+                f"'%d/%m/%Y %H:%M', but got {form!r}."
             )
-        self._name = name
-        self._is_seconds = is_number
-        self._is_decided = not self._is_text
+        kinds = [_plain(kind) for kind in kinds]
+        for name, kind in zip(names, kinds, strict=True):
+            is_clock = name == names[-1] and len(names) == 2
+            if not (
+                _is_text(kind) or _is_date(kind) or _is_number(kind) or (is_clock and pa.types.is_time(kind))
+            ):
+                raise ValueError(
+                    f"The column {name!r} of times is of type {kind}, expected timestamps, dates, ISO 8601 "
+                    "strings or numbers of seconds: convert it to one of these."
+                )
+        self._name, self._form, self._kinds = " ".join(names), form, kinds
+        has_form = form is not None and form not in UNITS
+        self._is_text = len(kinds) == 2 or _is_text(kinds[0]) or (has_form and _is_number(kinds[0]))
+        self._is_seconds = not self._is_text and _is_number(kinds[0])
+        self._is_decided = has_form or len(kinds) == 2
 
-    def times(self, column: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str]]:
+    def times(self, *columns: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str]]:
         """Returns the times [M] of a block, and by position the reasons why some values are not times."""
-        if self._is_text:
-            self._decide(column)
-        values = self._from_text(column) if self._is_text else self._from_values(column)
+        own = [column.cast(kind) for column, kind in zip(columns, self._kinds, strict=True)]
+        column = self._joined(*own) if len(own) == 2 else own[0]
+        if self._is_text and _is_number(column.type):
+            column = column.cast(pa.int64()).cast(pa.string())
+        self._decide(column)
+        if not self._is_seconds:
+            values = self._dates(column) if self._is_text else column.to_numpy()  # UTC, if it has a zone
+        elif self._form in (None, "s"):
+            values = self._seconds(column)
+        else:
+            values = _of_unit(column, self._form)
         is_bad = ~np.isfinite(values)
         if not is_bad.any():
             return values, {}
-        wanted = "a finite number" if self._is_seconds else "an ISO 8601 date"
+        wanted = "an ISO 8601 date; pass time_format for other dates"
+        wanted = f"of the form {self._form!r}" if self._form and "%" in self._form else wanted
+        wanted = "a finite number" if self._is_seconds else wanted
         reasons = {}
         for position in np.flatnonzero(is_bad).tolist():
             value = column[position].as_py()
-            is_null = value is None or value == ""
+            is_null = value is None or not str(value).strip()
             reasons[position] = "the time is null" if is_null else f"the time {value!r} is not {wanted}"
         return values, reasons
 
-    def _from_values(self, column) -> np.ndarray:
-        if not self._is_seconds:
-            return column.to_numpy()  # UTC, if the column has a zone
-        if pa.types.is_integer(column.type):
-            bounds = pc.min_max(column)
-            for bound in (bounds["min"].as_py() or 0, bounds["max"].as_py() or 0):
-                self._refuse_inexact(bound)
-        return column.cast(pa.float64()).to_numpy()
-
-    def _refuse_inexact(self, number: int):
-        if abs(number) > _LARGEST:
-            raise ValueError(
-                f"The integers of the column {self._name!r} reach {number}, which is not exact as seconds. "
-                'Convert them to a timestamp of their unit, such as astype("datetime64[ns]").'
-            )
+    def _joined(self, days, clocks) -> pa.ChunkedArray:
+        """Returns days and times of day as one text a row."""
+        may_be_numbers = self._form is None or self._form in UNITS
+        is_plain = _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py()
+        if may_be_numbers and is_plain:
+            numbers = _numbers(clocks)
+            clocks = pa.chunked_array([numbers]) if numbers.null_count < len(numbers) else clocks
+        if may_be_numbers and _is_number(clocks.type):
+            if self._form is None:
+                self._form = "ms"
+                warn(
+                    f"The times of day in {self._name!r} are numbers, and are read as milliseconds: pass "
+                    'time_format="ms", or another unit.'
+                )
+            micros = np.nan_to_num(clocks.cast(pa.float64()).to_numpy() * _per_unit(self._form), nan=-1)
+            is_bad = (micros < 0) | (micros >= 86_400_000_000)
+            clocks = pa.array(np.where(is_bad, 0, micros).astype(np.int64), mask=is_bad).cast(pa.time64("us"))
+        if _is_date(days.type):
+            days = days.cast(pa.date32())
+        return pc.binary_join_element_wise(days.cast(pa.string()), clocks.cast(pa.string()), " ")
 
     def _decide(self, column):
-        """Decides between numbers and dates by the first string that is either; "nan" and "inf" are not."""
-        for chunk in [] if self._is_decided else column.chunks:
-            for text in chunk:
-                time = _parsed(text.as_py())
+        """Decides by the first values whether they are seconds or dates; "nan" and "inf" are neither."""
+        if self._is_decided or not (self._is_text or self._is_seconds):
+            return
+        sample = pc.drop_null(column)[:_NUM_SAMPLED].to_pylist()
+        sample = [value for value in sample if str(value).strip()]
+        digits = [str(value).strip().removesuffix(".0") for value in sample]
+        are_dates = bool(digits) and self._form is None and all(map(_is_written_date, digits))
+        if are_dates and not (self._is_text and len(digits[0]) == 8):
+            form = "%Y%m%d%H%M%S"[: len(digits[0]) - 2]
+            raise ValueError(
+                f"The numbers of the column {self._name!r}, such as {sample[0]}, look like dates: pass "
+                f'time_format="{form}", or time_format="s" if they are seconds.'
+            )
+        if self._is_seconds:
+            self._is_decided = bool(sample)
+        elif are_dates:
+            self._is_decided = True
+        else:
+            for time in map(_parsed, _texts(column)):
                 is_number = isinstance(time, float)
                 if time is not None and not (is_number and not math.isfinite(time)):
                     self._is_seconds, self._is_decided = is_number, True
                     return
 
-    def _from_text(self, column) -> np.ndarray:
-        if self._is_seconds:
-            try:
-                values = column.cast(pa.float64()).to_numpy()
-            except pa.ArrowInvalid:
-                values = np.array([_number(text) for text in column.to_pylist()], np.float64)
-            for position in np.flatnonzero(np.abs(values) >= _LARGEST):
-                self._refuse_inexact(_integer(column[int(position)].as_py()))
-            return values
+    def _seconds(self, column) -> np.ndarray:
+        """Returns numbers of seconds, NaN for null and for text that is none."""
+        if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):
+            bounds = pc.min_max(column)
+            for bound in (bounds["min"].as_py() or 0, bounds["max"].as_py() or 0):
+                self._refuse_inexact(int(bound))
+            return column.cast(pa.float64()).to_numpy()
+        if not self._is_text:
+            return column.cast(pa.float64()).to_numpy()
+        values = _numbers(column).to_numpy(zero_copy_only=False)
+        for position in np.flatnonzero(np.abs(values) >= _LARGEST):
+            self._refuse_inexact(_integer(column[int(position)].as_py()))
+        return values
+
+    def _refuse_inexact(self, number: int):
+        if abs(number) > _LARGEST:
+            raise ValueError(
+                f"The integers of the column {self._name!r} reach {number}, which is not exact as seconds: "
+                f'they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit.'
+            )
+
+    def _dates(self, column) -> np.ndarray:
+        if self._form is not None and self._form not in UNITS:
+            return _mapped(column, lambda text: _of_form(text, self._form))
         for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
             try:
                 return column.cast(kind).to_numpy()
             except pa.ArrowInvalid:
                 continue
-        dates = (_date(text) for text in column.to_pylist())
-        return np.array([None if day is None else _utc(day) for day in dates], "datetime64[us]")
+        try:
+            zoned = pc.replace_substring_regex(column, _BLANKS_BEFORE_OFFSET, r"\1")
+            return pc.replace_substring_regex(zoned, _UTC, "Z").cast(pa.timestamp("us", "UTC")).to_numpy()
+        except pa.ArrowInvalid:
+            return _mapped(column, _date)
 
 
-def seconds(text: str) -> float:
-    """Returns the seconds since 1970 that a text means: a number, or an ISO 8601 date, in UTC by default.
+def unit_of(times: np.ndarray) -> str | None:
+    """Returns the unit, of `UNITS`, that numbers of times seem to have, or None if they may be seconds."""
+    if times.dtype.kind == "M" or not len(times):
+        return None
+    largest = max(float(np.max(times)), -float(np.min(times)))
+    if largest <= _LATEST_SECOND:
+        return None
+    return next((unit for unit in ("ms", "us") if largest <= _LATEST_SECOND * 1e6 / _per_unit(unit)), "ns")
 
-    Raises ValueError for other text.
-    """
-    time = _parsed(text)
-    if time is None:
-        raise ValueError(f"the time {text!r} is neither a number nor an ISO 8601 date")
-    if isinstance(time, datetime):
-        return time.timestamp()
-    if not math.isfinite(time):
-        raise ValueError(f"the time {text!r} is not finite")
-    if abs(time) >= _LARGEST and abs(_integer(text)) > _LARGEST:
-        raise ValueError(f"the time {text!r} is not exact as seconds: divide it by its unit")
-    return time
+
+def in_unit(times: np.ndarray, unit: str) -> np.ndarray:
+    """Returns numbers of a unit as `datetime64[us]`."""
+    return _EPOCH + np.round(np.asarray(times, float) * _per_unit(unit)).astype("timedelta64[us]")
 
 
 def point_in_time(point, times: np.ndarray):
@@ -143,6 +213,74 @@ def point_in_time(point, times: np.ndarray):
     return instant if times.dtype.kind == "M" else float((instant - _EPOCH) / np.timedelta64(1, "s"))
 
 
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of a column's values, whatever the form in which Arrow stores them."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    is_text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_binary(kind)
+    return pa.large_string() if is_text else kind
+
+
+def _is_text(kind) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_date(kind) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def _is_number(kind) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _per_unit(unit: str) -> float:
+    """Returns the number of microseconds in a unit."""
+    return {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit]
+
+
+def _of_unit(column, unit: str) -> np.ndarray:
+    """Returns numbers, or text that holds some, as `datetime64` of the unit; NaT for what is none."""
+    column = pc.utf8_trim_whitespace(column) if _is_text(column.type) else column
+    try:
+        whole = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        numbers = _numbers(column) if _is_text(column.type) else column.cast(pa.float64())
+        values = numbers.to_numpy(zero_copy_only=False)
+        is_good = np.abs(values) < 2.0**63  # NaN is not
+        whole = pa.array(np.rint(np.where(is_good, values, 0)).astype(np.int64), mask=~is_good)
+    return whole.cast(pa.timestamp(unit)).to_numpy(zero_copy_only=False)
+
+
+def _numbers(column) -> pa.ChunkedArray | pa.Array:
+    """Returns text as numbers, null for text that is none."""
+    for own in (lambda: column, lambda: pc.utf8_trim_whitespace(column)):
+        try:
+            return own().cast(pa.float64())
+        except pa.ArrowInvalid:
+            continue
+    return pa.array([_number(text) for text in _texts(column)], pa.float64())
+
+
+def _texts(column):
+    for chunk in column.chunks:
+        yield from (text.as_py() for text in chunk)
+
+
+def _mapped(column, parse) -> np.ndarray:
+    """Returns the dates that a function makes of the distinct texts; NaT where it returns None."""
+    texts = pc.unique(column)
+    dates = (parse(text) for text in texts.to_pylist())
+    instants = np.array([None if day is None else _utc(day) for day in dates], "datetime64[us]")
+    return instants[pc.index_in(column, value_set=texts).to_numpy()]
+
+
+def _is_written_date(digits: str) -> bool:
+    """Whether digits are a year from 1900 to 2100, a month and a day, and perhaps a time of day."""
+    if len(digits) not in (8, 12, 14) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
+        return False
+    return _date(f"{digits[:8]}T{digits[8:]}".rstrip("T")) is not None
+
+
 def _parsed(text: str | None) -> float | datetime | None:
     """Parses a time: a number of seconds, an ISO 8601 date with a zone, or None for other text."""
     number = _number(text)
@@ -151,7 +289,7 @@ def _parsed(text: str | None) -> float | datetime | None:
 
 def _number(text: str | None) -> float | None:
     try:
-        return None if text is None else float(text)
+        return None if text is None or "_" in text else float(text)  # Python reads 1_000, too
     except ValueError:
         return None
 
@@ -165,9 +303,20 @@ def _integer(text: str) -> int:
 
 
 def _date(text: str | None) -> datetime | None:
+    text = re.sub(_BLANKS_BEFORE_OFFSET, r"\1", re.sub(_UTC, "+00:00", (text or "").strip()))
+    return _checked(text, datetime.fromisoformat)
+
+
+def _of_form(text: str | None, form: str) -> datetime | None:
+    return _checked((text or "").strip(), lambda own: datetime.strptime(own, form))
+
+
+def _checked(text: str, parse) -> datetime | None:
+    """Returns a date with its zone, or None if it is none. A leap second is the second after it."""
+    whole = _LEAP_SECOND.sub("59", text)
     try:
-        value = datetime.fromisoformat(text or "")
-    except ValueError:
+        value = parse(whole) + timedelta(seconds=whole != text)
+    except (ValueError, OverflowError):
         return None
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfxc.arguments import integers
+from tfxc.arguments import integers, one_of
 from tfxc.atomic_write import atomic_write
 from tfxc.data.names import Names, first_repeated, texts
 
@@ -25,10 +26,13 @@ class Vocabulary:
 
     Args:
         names: the L distinct item names, in the order of their class ids.
+        normalize: None, or a normal form of Unicode such as `"NFC"`. Names then are taken in that form, with
+            no-break spaces as blanks and without blanks at the ends; of names that become the same the first
+            counts. Names that are looked up are treated alike.
 
     Raises:
-        ValueError: if a name occurs twice, is missing (None, NaN, the missing values of pandas and Arrow) or
-            a float; for a set, which has no order.
+        ValueError: for another normal form; if a name occurs twice, is missing (None, NaN, the missing values
+            of pandas and Arrow) or a float; for a set, which has no order.
 
     Example:
         >>> vocabulary = Vocabulary(["tea", "milk", "sugar"])
@@ -36,10 +40,15 @@ class Vocabulary:
         [2, 0]
         >>> vocabulary.decode([[1, 0]])
         [['milk', 'tea']]
+        >>> Vocabulary(["tea ", "tea", "cafe\u0301"], normalize="NFC").encode(["caf\u00e9", "tea"]).tolist()
+        [1, 0]
     """
 
-    def __init__(self, names: Iterable) -> None:
+    def __init__(self, names: Iterable, normalize: str | None = None) -> None:
+        self.normalize = one_of(normalize, "normalize", (None, "NFC", "NFD", "NFKC", "NFKD"))
         self.names = Names(names)
+        if normalize is not None:
+            self.names = Names(pc.unique(self.normalized(self.names.array)))
         repeated = first_repeated(self.names.array)
         if repeated is not None:
             raise ValueError(f"The name {repeated!r} occurs twice; names in a vocabulary must be distinct.")
@@ -80,17 +89,25 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The class id of each name; made at the first use."""
-        return {name: i for i, name in enumerate(self.names)}
+        """The class id of each name, in any form that `normalize` makes the same; made at the first use."""
+        ids = {name: i for i, name in enumerate(self.names)}
+        return ids if self.normalize is None else _Ids(ids, self)
+
+    def normalized(self, names: pa.Array) -> pa.Array:
+        """Returns names [M] in the normal form of this vocabulary."""
+        return names if self.normalize is None else normal_names(names, self.normalize)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __contains__(self, name) -> bool:
-        return texts([name], keep_missing=True)[0] in self.ids
+        return self.ids.get(texts([name], keep_missing=True)[0]) is not None
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, Vocabulary) and self.names == other.names
+        return isinstance(other, Vocabulary) and (self.names, self.normalize) == (
+            other.names,
+            other.normalize,
+        )
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} names)"
@@ -113,9 +130,16 @@ class Vocabulary:
             return np.array([self.ids[name] for name in own], np.int32)
         except KeyError as error:
             raise ValueError(
-                f"The name {error.args[0]!r} is not among the {len(self)} names of the vocabulary. "
-                f"Pass unknown=-1 to map unknown names to -1."
+                f"The name {error.args[0]!r} is not among the {len(self)} names of the vocabulary"
+                f"{self.other_spelling(error.args[0])}. Pass unknown=-1 to map unknown names to -1."
             ) from None
+
+    def other_spelling(self, name: str) -> str:
+        """Returns what to say of an unknown name that has the id of another one, "7" of "7.0", or nothing."""
+        other = name.removesuffix(".0") if name.endswith(".0") else f"{name}.0"
+        if other not in self.ids:
+            return ""
+        return f", but {other!r} is: ids that went through a float; write them as integers, as before"
 
     def decode(self, ids) -> list:
         """Returns the names of class ids of any shape, as equally nested lists.
@@ -179,6 +203,32 @@ class Vocabulary:
                 "it again by Vocabulary.save."
             )
         return cls(_unescape(line) for line in lines[:-1])
+
+
+class _Ids(dict):
+    """Ids by name, which a name in another form finds, too."""
+
+    def __init__(self, ids: dict[str, int], vocabulary: Vocabulary):
+        super().__init__(ids)
+        self._vocabulary = vocabulary
+
+    def __missing__(self, name):
+        own = self._vocabulary.normalized(pa.array([name], pa.large_string()))[0].as_py()
+        if own == name:
+            raise KeyError(name)
+        return self[own]
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def normal_names(names: pa.Array, form: str) -> pa.Array:
+    """Returns names in a normal form of Unicode, with no-break spaces as blanks, none of them at the ends."""
+    plain = pc.replace_substring_regex(pc.utf8_normalize(names, form), "[\u00a0\u2007\u202f]", " ")
+    return pc.utf8_trim_whitespace(plain)
 
 
 def require_vocabulary(vocabulary):

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from tfxc.data import Sequences, Vocabulary, describe
+
+LOG = Sequences(
+    items=[0, 1, 1, 2, 0, 2, 1, 0, 2, 3],
+    offsets=[0, 4, 4, 10],
+    vocabulary=Vocabulary(["9", "10", "NULL", "8", "x"]),
+    user_ids=["ann", "none", "bob"],
+    times=np.array([1, 1, 2, 3, 4, 4, 4, 5, 6, 9]) * 10**9,
+)
+
+
+def test_what_a_practitioner_checks_first(capsys):
+    found = describe(LOG)
+    told = found.pop("findings")
+    assert found == {
+        "users": 3,
+        "items": 4,
+        "interactions": 10,
+        "density": 10 / 12,
+        "lengths": {0: 0, 0.25: 2, 0.5: 4, 0.75: 5, 0.95: 5.8, 1: 6},
+        "span": (1e9, 9e9),
+        "ties": 3 / 8,
+        "repeats": 1 / 8,
+        "rising": 4 / 8,
+        "cold_items": 1,
+        "cold": 1,
+        "largest_user": ("bob", 6, 0.6),
+        "largest_item": ("9", 3, 0.3),
+    }
+    assert [own[:12] for own in told] == ["Names that m", "3 of 8 steps"]
+    printed = capsys.readouterr().out
+    assert "density       0.8333\n" in printed and printed.endswith(f"- {told[1]}\n")
+
+
+@pytest.mark.parametrize(("names", "share"), [(["9", "10"], 1.0), (["b", "a"], 0.0), (["10", "9x"], 1.0)])
+def test_names_rise_by_number_if_they_are_integers(names, share):
+    assert describe(Sequences([0, 1], [0, 2], Vocabulary(names)))["rising"] == share
+
+
+def test_few_interactions_without_times_or_names():
+    found = describe(Sequences([0], [0, 1], Vocabulary("a")))
+    assert found["span"] is None and found["largest_user"] == (None, 1, 1.0) and found["cold"] == 0
+    found = describe(Sequences([0, 1, 1, 0], [0, 2, 4], Vocabulary("ab")))
+    assert (found["cold_items"], found["cold"]) == (0, 0)
+    with pytest.raises(ValueError, match="no interaction to describe"):
+        describe(Sequences([], [0], Vocabulary("a")))
+
+
+def test_a_picture(tmp_path):
+    describe(LOG, plot=tmp_path / "log.png")
+    assert (tmp_path / "log.png").stat().st_size > 1000

@@ -1,0 +1,271 @@
+"""What real files hold, in each reader that takes such a file; `odd_files.jsonl` holds a file a line."""
+
+import contextlib
+import datetime
+import decimal
+import json
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet
+import pytest
+
+from tfxc.data import Vocabulary, from_frame, read_csv, read_interactions
+
+
+def by_line(path, user, item, time=None, **options):
+    """`read_interactions`; a header is left out first, which it would read as a line."""
+    header, _, rest = path.read_bytes().partition(b"\n")
+    if path.suffix != ".csv":
+        return read_interactions(path, **options)
+    path.with_name("log.dat").write_bytes(rest)
+    roles = {user: "user", item: "item"} | dict.fromkeys(
+        [time] if isinstance(time, str) else time or (), "time"
+    )
+    columns = [roles.get(name.strip(), "other") for name in header.decode("latin-1").split(",")]
+    return read_interactions(path.with_name("log.dat"), columns, delimiter=",", **options)
+
+
+READERS = {"from_frame": from_frame, "read_csv": read_csv, "read_interactions": by_line}
+CASES = [json.loads(line) for line in Path(__file__).with_name("odd_files.jsonl").read_text().splitlines()]
+
+
+def written(folder, text, name="log.csv", encoding="utf-8"):
+    (folder / name).write_bytes(text.encode(encoding))
+    return folder / name
+
+
+def names_of(log):
+    return {user: log.vocabulary.decode(log[u]) for u, user in enumerate(log.user_ids)}
+
+
+def log_of_times(times, kind=None):
+    users = [f"u{i}" for i in range(len(times))]
+    return pa.table({"u": users, "i": ["tea"] * len(times), "t": pa.array(times, kind)})
+
+
+@pytest.mark.parametrize(
+    ("case", "reader"),
+    [
+        pytest.param(case, reader, id=f"{case['what']}-{reader}")
+        for case in CASES
+        for reader in case.get("readers", READERS)
+    ],
+)
+def test_odd_files(case, reader, tmp_path):
+    path = written(tmp_path, case["text"], case.get("file", "log.csv"), case.get("written", "utf-8"))
+    roles = case.get(
+        "roles", ["u", "i", "t"] if case["text"].split("\n")[0].strip().endswith("t") else ["u", "i"]
+    )
+    options = case.get("options", {})
+    if "vocabulary" in case:
+        options["vocabulary"] = Vocabulary(case["vocabulary"], "NFC")
+    told = pytest.warns(UserWarning, match=case["warns"]) if "warns" in case else contextlib.nullcontext()
+    refused = (
+        pytest.raises(ValueError, match=case["raises"]) if "raises" in case else contextlib.nullcontext()
+    )
+    with told, refused:
+        log = READERS[reader](path, *roles, **options)
+    if "names" in case:
+        assert names_of(log) == case["names"]
+    if "times" in case:
+        times = log.times if log.times.dtype.kind == "M" else (log.times * 1e6).astype("datetime64[us]")
+        assert times.astype("datetime64[us]").tolist() == [
+            datetime.datetime.fromisoformat(own) for own in case["times"]
+        ]
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_ties_by_chance(read, tmp_path):
+    path = written(tmp_path, next(case["text"] for case in CASES if case["what"] == "ties"))
+    one, same, other = (read(path, "u", "i", "t", ties="random", seed=seed) for seed in (1, 1, 2))
+    assert one.items.tolist() == same.items.tolist() != other.items.tolist()
+    assert all(sorted(own) == [0, 1, 2, 3, 4] for own in one)
+    assert 0.2 < np.mean(np.diff(one.items.reshape(-1, 5)) > 0) < 0.8
+
+
+IDS = {
+    "decimal": pa.array([decimal.Decimal(2), decimal.Decimal(1)], pa.decimal128(38, 0)),
+    "scaled decimal": pa.array([decimal.Decimal("2.00"), decimal.Decimal("1.00")], pa.decimal128(38, 2)),
+    "binary": pa.array([b"2", b"1"], pa.binary()),
+    "binary view": pa.array([b"2", b"1"], pa.binary_view()),
+    "fixed size": pa.array([b"2", b"1"], pa.binary(1)),
+    "categories": pa.array(["2", "1"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+def test_ids_of_other_types(ids, tmp_path):
+    frame = pa.table({"u": ids, "i": ids})
+    pa.parquet.write_table(frame, tmp_path / "log.parquet")
+    for source in (frame, tmp_path / "log.parquet"):
+        assert names_of(from_frame(source, "u", "i")) == {"2": ["2"], "1": ["1"]}
+
+
+@pytest.mark.parametrize("form", [pa.table, pandas.DataFrame])
+def test_ids_that_are_uuids(form):
+    ids = [uuid.UUID(int=7), uuid.UUID(int=5)]
+    assert from_frame(form({"u": ids, "i": ["a", "b"]}), "u", "i").user_ids == list(map(str, ids))
+
+
+def test_ids_that_are_no_names():
+    table = pa.table({"u": pa.array([b"ann", b"\xff", b"bob"]), "i": ["a", "b", None]})
+    for own in (table, table.set_column(0, "u", table["u"].chunk(0).view(pa.string()))):
+        with pytest.raises(
+            ValueError, match="(?s)2 bad of 3.*row 1: the user id is not UTF-8 at byte 0.*row 2"
+        ):
+            from_frame(own, "u", "i")
+        with pytest.warns(UserWarning, match="2 bad of 3"):
+            assert names_of(from_frame(own, "u", "i", on_error="skip")) == {"ann": ["a"]}
+    half = pa.array([decimal.Decimal("1.5")])
+    with pytest.raises(ValueError, match="'u' holds decimals that are not integers"):
+        from_frame(pa.table({"u": half, "i": half}), "u", "i")
+    with pytest.raises(ValueError, match="2 bad of 2"):
+        from_frame(pa.table({"u": [None, None], "i": [None, 1]}), "u", "i")
+
+
+def test_names_of_a_table_keep_their_blanks():
+    table = pa.table({"u": [*"abcd"], "i": ["cafe\u0301", "\u00a0caf\u00e9", "tea ", "tea"]})
+    with pytest.warns(UserWarning, match=r"2 item names differ from others only .* such as .* beside .*NFC"):
+        log = from_frame(table, "u", "i")
+    one = from_frame(table, "u", "i", vocabulary=Vocabulary(log.vocabulary.names, normalize="NFC"))
+    assert one.vocabulary.names == ["caf\u00e9", "tea"] and one.items.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("times", [[20240501, 20231231], [20240501.0, None]])
+def test_numbers_that_look_like_dates(times):
+    with pytest.raises(ValueError, match='such as 20240501.*, look like dates: pass time_format="%Y%m%d"'):
+        from_frame(log_of_times(times[:1]), "u", "i", "t")
+    with contextlib.nullcontext() if all(times) else pytest.warns(UserWarning, match="1 bad of 2"):
+        log = from_frame(log_of_times(times), "u", "i", "t", time_format="%Y%m%d", on_error="skip")
+    assert log.times[0] == np.datetime64("2024-05-01")
+    assert from_frame(log_of_times(times[:1]), "u", "i", "t", time_format="s").times.tolist() == times[:1]
+
+
+def test_times_of_other_types():
+    for kind in (None, pa.decimal128(20, 2), pa.float32(), pa.dictionary(pa.int8(), pa.int64())):
+        assert from_frame(log_of_times([8, 5], kind), "u", "i", "t").times.tolist() == [8, 5]
+    texts = pa.array(["2024-05-01", "2024-05-02"]).dictionary_encode()
+    for frame in (log_of_times(texts), log_of_times(texts).to_pandas()):
+        assert from_frame(frame, "u", "i", "t").times[1] == np.datetime64("2024-05-02")
+    clocks = pa.array([datetime.time(12), datetime.time(13)])
+    table = log_of_times([datetime.date(2024, 5, 1)] * 2).append_column("c", clocks)
+    assert from_frame(table, "u", "i", ("t", "c")).times[1] == np.datetime64("2024-05-01T13:00")
+    millis = log_of_times([1.5, float("nan")])
+    with pytest.warns(UserWarning, match="1 bad of 2"):
+        log = from_frame(millis, "u", "i", "t", time_format="ms", on_error="skip")
+    assert log.times[0] == np.datetime64(2, "ms")
+
+
+@pytest.mark.parametrize("rest", ["2.5", "S"])
+def test_a_column_that_nobody_asked_for_may_hold_anything(rest, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
+    rows = "".join(f"ann,tea,{price}\n" for price in [1] * 30 + [rest])
+    for read in (from_frame, read_csv):
+        assert len(read(written(tmp_path, "u,i,price\n" + rows), "u", "i").items) == 31
+
+
+def test_a_wanted_column_that_is_empty_at_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
+    path = written(tmp_path, "u,i,t,n\n" + "ann,tea,,\n" * 30 + "bob,rum,2024-05-01,3\n")
+    with pytest.warns(UserWarning, match="30 bad of 31"):
+        assert names_of(from_frame(path, "u", "i", "t", on_error="skip")) == {"bob": ["rum"]}
+    with pytest.raises(ValueError, match="'n' is empty in the first 0 MB .* read the file with pandas"):
+        from_frame(path, "u", "i", columns=["n"])
+
+
+def test_what_the_line_readers_leave_to_from_frame(tmp_path):
+    as_parquet(pa.table({"u": ["a"], "i": ["b"]}), tmp_path / "log.x")
+    for read in (lambda path: read_csv(path, "u", "i"), read_interactions):
+        for source in (tmp_path / "log.parquet", tmp_path, [tmp_path / "log.csv"]):
+            with pytest.raises(ValueError, match="tfxc.data.from_frame"):
+                read(source)
+
+
+def test_a_lazy_frame():
+    frame = polars.LazyFrame({"u": ["ann"], "i": ["tea"], "n": [1]})
+    assert names_of(from_frame(frame, "u", "i")) == {"ann": ["tea"]}
+    with pytest.raises(ValueError, match=r"has no column 't'; its columns are \['u', 'i', 'n'\]"):
+        from_frame(frame, "u", "i", "t")
+
+
+def as_csv(table, path):
+    rows = [f"{row['u']},{row['i']}\n" for row in table.to_pylist()]
+    path.with_suffix(".csv").write_text("u,i\n" + "".join(rows))
+
+
+def as_parquet(table, path):
+    pa.parquet.write_table(table, path.with_suffix(".parquet"))
+
+
+@pytest.mark.parametrize("write", [as_csv, as_parquet])
+@pytest.mark.parametrize("scheme", ["", "file://", "s3://"])
+def test_patterns_lists_folders_and_uris(write, scheme, tmp_path, monkeypatch):
+    (tmp_path / "log").mkdir()
+    for number, item in enumerate(("tea", "rum")):
+        write(pa.table({"u": ["ann"], "i": [item]}), tmp_path / "log" / f"part-{number}.x")
+    (tmp_path / "log" / "readme.txt").write_text("Hello!\n")
+    folder = tmp_path / "log"
+    paths = sorted(folder.glob("part-*"))
+    if scheme == "s3://":  # any other file system is one of pyarrow's: here the folder itself
+        local = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+        monkeypatch.setattr("tfxc.data.files.file_system_of", lambda uri: (local, uri.partition("://")[2]))
+        folder, paths = Path("log"), [Path("log", path.name) for path in paths]
+        with pytest.raises(FileNotFoundError, match="nothing.csv"):
+            read_csv("s3://nothing.csv", "u", "i")
+    sources = [f"{scheme}{folder}", [f"{scheme}{path}" for path in paths]]
+    for source in sources if scheme else [*sources, folder, str(folder / "part-*"), paths]:
+        assert names_of(from_frame(source, "u", "i")) == {"ann": ["tea", "rum"]}
+    if write is as_csv:
+        assert names_of(read_csv(f"{scheme}{paths[1]}", "u", "i")) == {"ann": ["rum"]}
+
+
+def test_sources_that_cannot_be_read(tmp_path):
+    for uri in ("https://example.org/log.csv", "file:///a b"):
+        for read in (from_frame, read_csv):
+            with pytest.raises(
+                ValueError, match="cannot be opened .* pass a path on a disk, or a URI .* s3://"
+            ):
+                read(uri, "u", "i")
+    with pytest.raises(ValueError, match="frame is an empty list"):
+        from_frame([], "u", "i")
+    paths = [written(tmp_path, "u,i\nann,tea\n", name) for name in ("a.csv", "b.tsv")]
+    with pytest.raises(
+        ValueError, match=r"holds files of several kinds, .csv and .tsv: pass a pattern such as"
+    ):
+        from_frame(tmp_path, "u", "i")
+    with pytest.raises(
+        ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'parq"
+    ):
+        as_parquet(pa.table({"u": ["a"], "i": ["b"]}), tmp_path / "c.x")
+        from_frame([paths[1], tmp_path / "c.parquet"], "u", "i")
+
+
+def test_rows_of_several_text_files_are_counted_through_them(tmp_path):
+    texts = ["u,i\na,x\nb\n", "i,u\n,c\ny,d\nz\n"]
+    paths = [written(tmp_path, text, f"{number}.csv") for number, text in enumerate(texts)]
+    with pytest.raises(
+        ValueError, match="(?s)3 bad of 5 rows.*row 1: found 1 .*row 2: the item id.*row 4: found"
+    ):
+        from_frame(paths, "u", "i")
+    with pytest.warns(UserWarning, match="3 bad of 5"):
+        assert names_of(from_frame(paths, "u", "i", on_error="skip")) == {"a": ["x"], "d": ["y"]}
+
+
+@pytest.mark.parametrize("days", [["2024-01-02", "2024-01-01"], ["20240102", "20240101"]])
+def test_folders_that_name_a_partition(days, tmp_path):
+    for number, (day, item) in enumerate(zip(days, ("tea", "rum"), strict=True)):
+        folder = tmp_path / f"day={day}" / f"user=00{number} %25"
+        folder.mkdir(parents=True)
+        as_parquet(pa.table({"u": ["ann"], "i": [item]}), folder / "part.x")
+    log = from_frame(tmp_path, "u", "i", "day")
+    assert names_of(log) == {"ann": ["rum", "tea"]} and log.times[1] == np.datetime64("2024-01-02")
+    log = from_frame(tmp_path, "user", "i", columns=["day"])
+    assert log.user_ids == ["001 %", "000 %"] and (log.columns["day"].vocabulary is None) == (
+        "-" not in days[0]
+    )

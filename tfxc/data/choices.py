@@ -1,0 +1,46 @@
+"""What the data alone cannot settle when a log is read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tfxc.arguments import one_of, seed_int
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Decisions of the caller of a reader.
+
+    Args:
+        ties: the order of a user's items of equal times: that of the table for `"order"`, by chance for
+            `"random"`; None keeps the order of the table, and lets a warning say so.
+        seed: decides the order of `"random"`.
+        missing: spellings of a missing user, item, time or category, such as `("NULL", "")`. Rows without a
+            user, item or time are left out.
+        time_format: the unit of numbers or the form of dates, see `TimeColumn`.
+
+    Raises:
+        ValueError: for other ties, a seed that is no integer, or `missing` that is one text or no texts.
+    """
+
+    ties: str | None = None
+    seed: int = 0
+    missing: Iterable[str] = ()
+    time_format: str | None = None
+
+    def __post_init__(self):
+        one_of(self.ties, "ties", (None, "order", "random"))
+        seed_int(self.seed)
+        if isinstance(self.missing, str) or not all(isinstance(name, str) for name in self.missing):
+            raise ValueError(f'missing must be several texts, such as ("NULL", ""), but is {self.missing!r}.')
+
+    @property
+    def missing_names(self) -> pa.Array:
+        """The spellings of a missing name."""
+        return pa.array(list(self.missing), pa.large_string())
+
+    @property
+    def shuffle(self) -> int | None:
+        """The seed by which ties are shuffled, or None."""
+        return self.seed if self.ties == "random" else None

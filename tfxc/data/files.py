@@ -1,0 +1,178 @@
+"""Finds files of data: by path, pattern, folder or list, on disks and in remote storage."""
+
+import glob
+import io
+import logging
+import os
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.fs
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
+_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".xz")
+_KINDS = {
+    ".parquet": "parquet",
+    ".parq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".inter": "csv",
+    ".txt": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a file system that pyarrow knows.
+
+    Args:
+        path: its path there.
+        system: the file system; None for the local one.
+    """
+
+    path: str
+    system: pyarrow.fs.FileSystem | None = None
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def suffix(self) -> str:
+        """The suffix in lower case, without one of compression: `.csv` of `LOG.CSV.gz`."""
+        stem, suffix = os.path.splitext(self.path.lower())
+        return os.path.splitext(stem)[1] if suffix in _PACKED else suffix
+
+    @property
+    def kind(self) -> str | None:
+        """What the suffix tells: `"parquet"`, `"csv"` (text with a delimiter), `"json"`, or None."""
+        return _KINDS.get(self.suffix)
+
+    @property
+    def file_system(self) -> pyarrow.fs.FileSystem:
+        """The file system."""
+        return self.system or pyarrow.fs.LocalFileSystem()
+
+    def size(self) -> int:
+        """Returns the number of bytes."""
+        return self.file_system.get_file_info(self.path).size
+
+    def open(self):
+        """Opens it for reading bytes as they are. A missing file raises FileNotFoundError."""
+        if self.system is None:
+            return open(self.path, "rb")
+        return io.BufferedReader(self.system.open_input_stream(self.path, compression=None))
+
+    def as_utf8(self, encoding: str | None) -> pa.NativeFile:
+        """Opens it as a stream of Arrow in UTF-8, decompressed as its suffix tells.
+
+        Raises ValueError for what is packed by xz, and for an unknown encoding.
+        """
+        if self.path.endswith(".xz"):
+            raise ValueError(
+                f"{self} is packed by xz, which only tfxc.data.read_csv and read_interactions read: "
+                "decompress it first."
+            )
+        stream = self.file_system.open_input_stream(self.path, compression="detect")
+        try:
+            return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
+        except LookupError as error:
+            raise ValueError(
+                f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
+            ) from error
+
+
+def one_file(path) -> File:
+    """Returns the file of a path or URI, which need not exist.
+
+    Raises ValueError for anything but a path, and for a folder.
+    """
+    file = _located(path)
+    if file.file_system.get_file_info(file.path).type == pyarrow.fs.FileType.Directory:
+        raise ValueError(f"{path} is a folder: pass one file, or the folder to tfxc.data.from_frame.")
+    return file
+
+
+def find_files(source) -> list[File]:
+    """Returns the files of a path, URI, pattern such as `part-*.parquet`, folder, or list of these, in order.
+
+    Of a folder, the files of one kind count: Parquet files by their suffix if there are any, or else those of
+    text, or else files without a suffix. Names that begin with "_" or "." do not count.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for a folder of several kinds of text or of nothing, an empty list, or another scheme.
+    """
+    if isinstance(source, list | tuple):
+        found = [file for part in source for file in find_files(part)]
+        if not found:
+            raise ValueError("frame is an empty list: pass at least one path.")
+        return found
+    file = _located(source)
+    kind = file.file_system.get_file_info(file.path).type
+    if kind == pyarrow.fs.FileType.Directory:
+        return _in_folder(file)
+    if kind == pyarrow.fs.FileType.NotFound:
+        matches = sorted(glob.glob(file.path, recursive=True)) if file.system is None else []
+        if not matches:
+            raise FileNotFoundError(f"There is no file or folder {source}.")
+        return [found for match in matches for found in find_files(match)]
+    return [file]
+
+
+file_system_of = pyarrow.fs.FileSystem.from_uri
+
+
+def _located(path) -> File:
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(
+            f"path must be the path of one file, not {type(path).__name__}: tfxc.data.from_frame takes lists "
+            "of paths and data frames."
+        )
+    path = os.fspath(path)
+    if not _SCHEME.match(path):
+        return File(path)
+    try:
+        system, inside = file_system_of(path)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be opened ({str(error).splitlines()[0]}): pass a path on a disk, or a URI as "
+            "text with one of pyarrow's schemes, file://, s3://, gs:// or hdfs://; copy other data to a disk "
+            "first."
+        ) from error
+    return File(inside) if isinstance(system, pyarrow.fs.LocalFileSystem) else File(inside, system)
+
+
+def _in_folder(folder: File) -> list[File]:
+    infos = folder.file_system.get_file_info(pyarrow.fs.FileSelector(folder.path, recursive=True))
+    files = [
+        File(info.path, folder.system)
+        for info in sorted(infos, key=lambda info: info.path)
+        if info.is_file and not re.search(r"(^|/)[._]", info.path[len(folder.path) :].lstrip("/"))
+    ]
+    tables = [file for file in files if file.suffix != ".txt"]  # beside others a readme
+    for kind in ("parquet", "csv", "json"):
+        chosen = [file for file in tables if file.kind == kind]
+        if chosen:
+            break
+    else:
+        chosen = [file for file in tables if not file.suffix] or files
+    suffixes = sorted({file.suffix for file in chosen})
+    if chosen and chosen[0].kind != "parquet" and len(suffixes) > 1:
+        raise ValueError(
+            f"The folder {folder} holds files of several kinds, {' and '.join(suffixes)}: pass a pattern "
+            f"such as {folder}/*{suffixes[0]}."
+        )
+    if not chosen:
+        raise ValueError(
+            f'The folder {folder} holds no Parquet files (names that begin with "_" or "." do not count), '
+            "but at least one was expected: pass the folder that holds them, or the path of a file."
+        )
+    if len(chosen) < len(files):
+        left_out = next(file for file in files if file not in chosen)
+        _logger.info("%s: %d files, without %s and its like", folder, len(chosen), left_out)
+    return chosen

@@ -1,0 +1,163 @@
+"""What sequences of a log hold that may be a mistake, and that the data alone cannot settle."""
+
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tfxc.data.names import Names
+from tfxc.data.sequences import Sequences
+from tfxc.data.times import UNITS, unit_of
+from tfxc.data.vocabulary import normal_names
+from tfxc.data.warn import warn
+
+# What databases, pandas, R, Excel and Python write where there is nothing. Any of them may be a name.
+_SPELLINGS = pa.array(
+    [
+        *("NULL", "Null", "null", r"\N", "nan", "NaN", "NAN", "None", "none", "NONE"),
+        *("N/A", "n/a", "#N/A", "NA", "<NA>", "NaT", "nil", "undefined"),
+    ],
+    pa.large_string(),
+)
+_PER_BLOCK = 1 << 20
+_COMPARED = 1 << 10  # pairs of names a block
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Steps from one item to another at the same time.
+
+    Args:
+        number: of steps inside a sequence whose two items differ, but not their times.
+        rising: the share, of those looked at, that go to the larger name: by number if both are integers.
+    """
+
+    number: int
+    rising: float
+
+
+def ties(sequences: Sequences) -> Ties:
+    """Returns the ties of sequences; without times there are none."""
+    number, before, after = 0, [], []
+    if sequences.times is None:
+        return Ties(0, 0.0)
+    for start in range(0, len(sequences.items) - 1, _PER_BLOCK):
+        block = slice(start, start + _PER_BLOCK + 1)
+        times, items = sequences.times[block], sequences.items[block]
+        is_tie = (times[1:] == times[:-1]) & (items[1:] != items[:-1])
+        first, last = np.searchsorted(sequences.offsets, [start + 1, start + len(items)])
+        is_tie[sequences.offsets[first:last] - start - 1] = False  # steps from one sequence to the next
+        where = np.flatnonzero(is_tie)
+        number += len(where)
+        where = where[:: max(1, len(where) // _COMPARED)]
+        before.append(items[where])
+        after.append(items[where + 1])
+    return Ties(
+        number, share_rising(sequences, np.concatenate(before), np.concatenate(after)) if number else 0.0
+    )
+
+
+def share_rising(sequences: Sequences, before: np.ndarray, after: np.ndarray) -> float:
+    """Returns the share of pairs of class ids [M] whose second one has the larger name."""
+    names = [sequences.vocabulary.names[ids].array for ids in (before, after)]
+    with contextlib.suppress(pa.ArrowInvalid):
+        names = [own.cast(pa.int64()) for own in names]
+    return pc.mean(pc.greater(names[1], names[0]).cast(pa.int8())).as_py() if len(before) else 0.0
+
+
+def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = False) -> list[str]:
+    """Returns a sentence for each kind of row that may be a mistake, with the option that settles it.
+
+    The order of ties, and the unit of times, may be known already.
+    """
+    found = []
+    names = {"item": (sequences.vocabulary.names.array, lambda i: np.count_nonzero(sequences.items == i))}
+    if sequences.user_ids is not None:
+        own = Names(sequences.user_ids).array
+        names = {"user": (own, lambda u: sequences.offsets[u + 1] - sequences.offsets[u])} | names
+    for role, (own, count) in names.items():
+        found += _spelled_missing(role, own, count)
+        found += _alike(role, own)
+    if sequences.times is not None:
+        unit = None if know_unit else unit_of(sequences.times)
+        if unit is not None:
+            found.append(
+                f"The times reach {np.max(sequences.times):.0f}, which look like {UNITS[unit]} since 1970, "
+                "but are "
+                f'read as seconds: pass time_format="{unit}", or "s" if they are none.'
+            )
+        if not know_order:
+            found += _tied(sequences)
+    return found
+
+
+def warn_of(sequences: Sequences, source, know_order: bool = False, know_unit: bool = False):
+    """Warns of each of the ``findings``."""
+    for finding in findings(sequences, know_order, know_unit):
+        warn(f"{source}: {finding}")
+
+
+def _spelled_missing(role, names: pa.Array, count):
+    where = np.flatnonzero(pc.is_in(names, _SPELLINGS))
+    counts = {names[int(i)].as_py(): int(count(i)) for i in where}
+    counts = {name: number for name, number in counts.items() if number}
+    if counts:
+        shown = ", ".join(f"{name!r} (rows: {number})" for name, number in counts.items())
+        yield (
+            f"Names that may stand for a missing {role} are read as names: {shown}. Readers of logs leave "
+            f"these rows out with missing={tuple(counts)!r}."
+        )
+
+
+def _alike(role, names: pa.Array):
+    """Finds names that differ by normal form or blanks only, and integers that went through a float."""
+    is_ascii = pc.all(pc.string_is_ascii(names)).as_py()
+    same = _same(names, pc.ascii_trim_whitespace(names) if is_ascii else normal_names(names, "NFC"))
+    if same is not None:
+        yield (
+            f"{same[0]} {role} names differ from others only by the normal form of Unicode or by blanks, "
+            f"such as {same[1]}, and stay apart: make them one in the data, or read it again with "
+            'vocabulary=tfxc.data.Vocabulary(names, normalize="NFC").'
+        )
+    if pc.any(pc.match_substring(names, "+")).as_py():
+        rounded = names.filter(pc.match_substring_regex(names, r"^\d(\.\d+)?[eE]\+\d+$"))
+        if len(rounded):
+            yield (
+                f"{len(rounded)} {role} names are rounded numbers, such as {rounded[0].as_py()!r}, which may "
+                "stand for several: write them as integers or texts where they come from."
+            )
+    if pc.any(pc.ends_with(names, ".0")).as_py():
+        same = _same(names, pc.replace_substring_regex(names, r"^(-?\d+)\.0$", r"\1"))
+        if same is not None:
+            yield (
+                f"{same[0]} {role} names went through a float, such as {same[1]}, and stay apart: write them "
+                "as integers."
+            )
+
+
+def _same(names: pa.Array, plain: pa.Array) -> tuple[int, str] | None:
+    """Returns how many names repeat an earlier one when made plain, and two of them; None if there are "
+    "none."""
+    if plain.equals(names):
+        return None
+    codes = plain.dictionary_encode().indices.to_numpy()
+    counts = np.bincount(codes)
+    repeated = np.flatnonzero(counts[codes] > 1)
+    if not len(repeated):
+        return None
+    first, second = names.filter(pa.array(codes == codes[repeated[0]]))[:2].to_pylist()
+    return len(repeated) - int((counts > 1).sum()), f"{first!r} beside {second!r}"
+
+
+def _tied(sequences):
+    found = ties(sequences)
+    if found.number:
+        steps = len(sequences.items) - np.count_nonzero(sequences.lengths)
+        yield (
+            f"{found.number} of {steps} steps ({found.number / steps:.1%}) go to another item at the same "
+            f"time, {found.rising:.0%} of them to the larger name, in the order of the table: a model learns "
+            "that order. "
+            'Pass ties="random" to shuffle them, or ties="order" if the order is right.'
+        )

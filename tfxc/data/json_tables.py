@@ -1,0 +1,56 @@
+"""Reads columns of files with one JSON object a line."""
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.json
+
+from tfxc.data.files import File
+from tfxc.data.table import Table, check_columns, guarded, unreadable
+
+_HEAD = 1 << 20
+_BLOCK = 1 << 23
+_KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+
+
+def open_json(files: list[File], columns: list[str], name: str, encoding: str | None) -> Table:
+    """Opens columns of files of JSON lines. The first MB decides their types; others may hold anything.
+
+    Raises ValueError for a file that is none, or a column that is missing there, or of several types.
+    """
+    try:
+        with files[0].as_utf8(encoding) as stream:
+            head = stream.read(_HEAD)
+        objects = [
+            json.loads(line) for line in head.splitlines(True) if line.strip() and line.endswith(b"\n")
+        ]
+        objects = objects or [json.loads(head)]
+        found: dict[str, set] = {}
+        for own in objects:
+            for key, value in own.items():
+                found.setdefault(key, set()).update([type(value)] * (value is not None))
+    except (pa.ArrowException, OSError, ValueError, AttributeError, RecursionError) as error:
+        raise unreadable(name, error, "JSON needs one object a line, in UTF-8. ") from error
+    check_columns(columns, list(found), name)
+    schema = pa.schema([(column, _kind(column, found[column], name)) for column in columns])
+    return Table(name, schema, guarded(name, _batches(files, schema, encoding)))
+
+
+def _kind(column, types, name) -> pa.DataType:
+    kind = float if types == {int, float} else next(iter(types), None)
+    if kind not in _KINDS or (len(types) > 1 and kind is not float):
+        held = " and ".join(sorted(own.__name__ for own in types)) or "nothing but null"
+        raise ValueError(
+            f"The column {column!r} of {name} holds {held} at first, but must hold texts or numbers: read "
+            "the file with pandas and pass the data frame."
+        )
+    return _KINDS[kind]
+
+
+def _batches(files, schema, encoding) -> Iterator[pa.RecordBatch]:
+    parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    options = pyarrow.json.ReadOptions(use_threads=False, block_size=_BLOCK)
+    for file in files:
+        for batch in pyarrow.json.open_json(file.as_utf8(encoding), options, parse):
+            yield batch.select(schema.names)

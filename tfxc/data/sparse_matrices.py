@@ -1,0 +1,295 @@
+"""Features, labels and texts of points in files, in the formats of the Extreme Classification Repository."""
+
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse
+
+from tfxc.data.files import one_file
+from tfxc.data.line_reader import LineReader
+from tfxc.data.names import Names
+
+# Digits match in one way only. Otherwise a bad line of many numbers would take exponential time.
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_ID = r"\d+(?:\.0*)?"
+_POINT = re.compile(rf"\s*((?:{_ID}(?:\s*,\s*{_ID})*\s*,?)?)((?:\s+{_ID}\s*:\s*{_NUMBER})*)\s*", re.ASCII)
+_PAIR = re.compile(rf"\s*({_ID})\s+({_ID})\s*", re.ASCII)
+_MAX_SIZE = np.iinfo(np.int32).max
+_MAX_VALUE = np.finfo(np.float32).max
+
+
+def read_sparse_matrix(
+    path: str | os.PathLike[str],
+    on_error: str = "raise",
+    first_id: int = 0,
+    num_columns: int | None = None,
+    field: str = "target_ind",
+) -> scipy.sparse.csr_matrix:
+    """Reads a matrix of features or labels.
+
+    It has a row for each point, or for each label of label features, and a column for each feature or label.
+
+    Args:
+        path: text (`.txt`, also `.gz` or `.xz`) with the header `num_rows num_columns` and a line
+            `id:value id:value ...` for each row; `.npz` as SciPy writes it; `.npy`, a dense array [N, F]; or
+            JSON lines (`.json`, `.jsonl`) whose objects hold ids under `field`. Values of an id that is
+            repeated in a row are added.
+        on_error: `"raise"`, or `"skip"` to make rows of bad lines empty, with one warning.
+        first_id: the id of the first column in text and JSON, 0 or 1.
+        num_columns: for JSON, which does not tell it.
+        field: for JSON.
+
+    Returns:
+        float32 CSR matrix [N, F].
+
+    Raises:
+        ValueError: for a file of another form; for bad lines (an id outside the header's range, a value
+            beyond float32), with the first ten; if the number of rows is not that of the header.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "trn_X_Xf.txt"
+        >>> _ = path.write_text("2 3\\n0:0.5 2:1\\n1:2\\n")
+        >>> read_sparse_matrix(path).toarray().tolist()
+        [[0.5, 0.0, 1.0], [0.0, 2.0, 0.0]]
+    """
+    file = one_file(path)
+    if file.suffix in (".npz", ".npy"):
+        return _of_numpy(file)
+    lines = LineReader(path, on_error)
+    if file.kind == "json":
+        if num_columns is None:
+            raise ValueError(f"{path} does not tell the number of labels: pass num_columns=.")
+        return _of_json(lines, num_columns, first_id, field)
+    (rows,), _ = read_rows(lines, 1, first_id)
+    return rows.matrix()
+
+
+def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") -> np.ndarray:
+    """Reads pairs of a point and a label that count in no metric, `point label` a line, both from 0.
+
+    Pass them to `classification_dataset(points, ..., filter_labels=)`.
+
+    Args:
+        path: the file, such as `filter_labels_test.txt`; plain, `.gz` or `.xz`. It may be empty.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+
+    Returns:
+        int64 [P, 2].
+
+    Raises:
+        ValueError: for lines that are not two ids, with the first ten.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "filter_labels_test.txt"
+        >>> _ = path.write_text("0 7\\n3 7\\n")
+        >>> read_filter_labels(path).tolist()
+        [[0, 7], [3, 7]]
+    """
+    lines = LineReader(path, on_error)
+    pairs = []
+    for line in lines:
+        match = _PAIR.fullmatch(line)
+        if match is not None and max(map(float, match.groups())) <= _MAX_SIZE:
+            pairs.append([int(float(own)) for own in match.groups()])
+        elif line.strip():
+            lines.reject(f"not 'point label', two ids from 0: {line[:60]!r}")
+    lines.report()
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def read_texts(path: str | os.PathLike[str], field: str = "title", encoding: str | None = None) -> Names:
+    """Reads a text for each point or label: one a line, or a field of an object a line.
+
+    Args:
+        path: the file, such as `trn_X.txt`, `Y.txt` or `trn.json.gz`; plain, `.gz` or `.xz`.
+        field: of the objects, in a file of JSON lines.
+        encoding: None for UTF-8. Older files are "latin-1".
+
+    Raises:
+        ValueError: for a line that is not text in this encoding, or no object with a text in the field.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "lbl.json"
+        >>> _ = path.write_text('{"uid": "a", "title": "Tea"}\\n{"uid": "b", "title": "Milk"}\\n')
+        >>> read_texts(path)
+        ['Tea', 'Milk']
+    """
+    lines = LineReader(path, encoding=encoding)
+    if lines.file.kind != "json":
+        texts = [line.strip() for line in lines]
+        lines.report()
+        return Names(texts)
+    texts = list(_fields(lines, field, str, "a text"))
+    lines.report()
+    return Names(texts)
+
+
+class Rows:
+    """Collects the rows of a sparse matrix of a given width."""
+
+    def __init__(self, width: int, first_id: int = 0):
+        self.width, self._first_id = width, first_id
+        self._ids: list[np.ndarray] = []
+        self._values: list[np.ndarray] = []
+        self._least, self._most = np.inf, -np.inf  # of all ids, also those out of range
+
+    def problem(self, ids: np.ndarray, what: str) -> str | None:
+        """Returns what is wrong with the ids of a row, as floats, or None."""
+        if not len(ids):
+            return None
+        own = ids - self._first_id
+        self._least, self._most = min(self._least, own.min()), max(self._most, own.max())
+        if own.max() < self.width and own.min() >= 0:
+            return None
+        last = self.width - 1 + self._first_id
+        return f"{what} {ids.max():.0f} of {self.width}: ids are {self._first_id} to {last}"
+
+    @property
+    def may_count_from_one(self) -> bool:
+        """Whether 0 never occurs, and the largest id is one too large."""
+        return self._least >= 1 and self._most == self.width
+
+    def add(self, ids, values):
+        """Adds a row, which has no problem."""
+        self._ids.append(ids - self._first_id)
+        self._values.append(values)
+
+    def matrix(self) -> scipy.sparse.csr_matrix:
+        """Returns the rows as float32 [N, width]."""
+        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in self._ids])])
+        ids = np.concatenate([np.empty(0), *self._ids]).astype(np.int32)
+        values = np.concatenate([np.empty(0), *self._values]).astype(np.float32)
+        matrix = scipy.sparse.csr_matrix((values, ids, offsets), (len(self._ids), self.width))
+        matrix.sum_duplicates()
+        return matrix
+
+
+def read_rows(lines: LineReader, num_parts: int, first_id: int = 0) -> tuple[list[Rows], np.ndarray]:
+    """Reads lines ``label,... id:value ...`` after a header with the numbers of rows and of columns.
+
+    With one part there are no labels, and a bad line, if it is to be skipped, is an empty row. With two
+    parts, features and labels, it is left out.
+
+    Returns the parts, and whether each row that is left [N] is good. Raises ValueError as the readers do.
+    """
+    text = iter(lines)
+    num_rows, *widths = _header(next(text, ""), lines.path, num_parts)
+    parts = [Rows(width, first_id) for width in widths]
+    is_good, num_blank = [], 0
+    for line in text:
+        if lines.number > num_rows + 1 and not line.strip():
+            num_blank += 1  # after the last row
+            continue
+        problem, row = _parsed(line, parts)
+        if problem:
+            lines.reject(problem)
+        if not problem or num_parts == 1:
+            is_good.append(not problem)
+            for part, own in zip(parts, row, strict=True):
+                part.add(*own)
+    num_lines = lines.number - 1 - num_blank
+    if num_lines != num_rows:
+        is_cut = num_lines < num_rows
+        raise ValueError(
+            f"{lines.path}: the header says {num_rows} points, but {num_lines} lines follow: the "
+            f"{'file is truncated or damaged' if is_cut else 'header does not count them all'}. Fetch it "
+            "again, or correct the header."
+        )
+    if any(part.may_count_from_one for part in parts):
+        lines.bad.hint = "\nId 0 never occurs: ids seem to count from 1, pass first_id=1."
+    lines.report()
+    return parts, np.array(is_good, bool)
+
+
+def _parsed(line, parts):
+    """Returns what is wrong with a line, or None, and ids and values of each part, none of a bad line."""
+    empty = [(np.empty(0), np.empty(0))] * len(parts)
+    match = _POINT.fullmatch(line if len(parts) == 2 else f" {line}")
+    if match is None or (match[1] and len(parts) == 1):
+        expected = "label,label,... id:value id:value ..." if len(parts) == 2 else "id:value id:value ..."
+        return f"not '{expected}': {line[:60]!r}", empty
+    # Ids are parsed as floats: exact below 2^31, and larger ones become inf instead of overflowing.
+    labels = np.array([own for own in match[1].split(",") if own.strip()], np.float64)
+    ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
+    problem = parts[-1].problem(labels, "label") or parts[0].problem(
+        ids, "feature" if len(parts) == 2 else "id"
+    )
+    if not problem and len(values) and np.abs(values).max() > _MAX_VALUE:
+        problem = f"value {values[np.abs(values).argmax()]} is beyond float32"
+    return (
+        (problem, empty) if problem else (None, [(ids, values), (labels, np.ones(len(labels)))][: len(parts)])
+    )
+
+
+def _header(line, path, num_parts) -> list[int]:
+    expected = "num_points num_features num_labels" if num_parts == 2 else "num_rows num_columns"
+    sizes = line.split()
+    if len(sizes) != num_parts + 1 or not all(size.isdecimal() for size in sizes):
+        hint = ""
+        if num_parts == 2 and len(sizes) == 2 and ":" not in line:
+            hint = (
+                " Two numbers begin a file of features or labels alone: read_extreme_classification("
+                "features, labels=) reads both."
+            )
+        elif num_parts == 1 and len(sizes) == 3 and ":" not in line:
+            hint = " Three numbers begin a file of both features and labels, see read_extreme_classification."
+        elif ":" in line and _POINT.fullmatch(f" {line}"):
+            hint = " This is a point, as in svmlight's format: write that line above it."
+        raise ValueError(f"{path}: line 1 must be '{expected}', but is {line[:60]!r}.{hint}")
+    numbers = [int(size) for size in sizes]
+    if max(numbers) > _MAX_SIZE:
+        raise ValueError(f"{path}: line 1 is {line[:60]!r}, but ids have 32 bits: at most {_MAX_SIZE} each.")
+    return numbers
+
+
+def _of_numpy(file) -> scipy.sparse.csr_matrix:
+    try:
+        with file.open() as raw:
+            data = io.BytesIO(raw.read())
+        matrix = scipy.sparse.load_npz(data) if file.suffix == ".npz" else np.load(data, allow_pickle=False)
+        if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+            raise ValueError(f"it holds {matrix.dtype} of shape {matrix.shape}")
+        with np.errstate(over="ignore"):
+            matrix = scipy.sparse.csr_matrix(matrix, dtype=np.float32)
+        if not np.isfinite(matrix.data).all():
+            raise ValueError("it holds NaN or values beyond float32")
+    except Exception as error:  # what reads damaged arrays raises errors of a dozen kinds
+        raise ValueError(
+            f"{file} must hold a matrix of numbers [N, F], but: {error}. Fetch it again."
+        ) from error
+    return matrix
+
+
+def _of_json(lines, num_columns, first_id, field) -> scipy.sparse.csr_matrix:
+    rows = Rows(num_columns, first_id)
+    for found in _fields(lines, field, list, "a list of ids"):
+        own = np.array(found or [], np.float64)
+        problem = rows.problem(own, "id")
+        if problem:
+            lines.reject(problem)
+            own = own[:0]
+        rows.add(own, np.ones(len(own)))
+    lines.report()
+    return rows.matrix()
+
+
+def _fields(lines, field, kind, what) -> Iterator:
+    """Yields a field of the object in each line, or None for a bad line, and reports these."""
+    for line in lines:
+        try:
+            found = json.loads(line)[field]
+            if not isinstance(found, kind) or (
+                kind is list and not all(isinstance(own, int) for own in found)
+            ):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            lines.reject(f"no JSON object with {what} under {field!r}: {line[:60]!r}")
+            found = None
+        yield found

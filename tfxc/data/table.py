@@ -1,0 +1,107 @@
+"""A table as one stream of Arrow batches, whatever it came from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+ROWS_PER_BATCH = 1 << 17
+
+
+@dataclass(frozen=True)
+class Table:
+    """Some columns of a table, to be read once, batch by batch.
+
+    Args:
+        name: the table's name in messages.
+        schema, batches: names and types of the columns, and the rows in order.
+        num_rows: the number of rows, or None if it is not known before reading.
+        skipped: numbers, from 0, of the rows of a text file that the parser left out so far. The list grows
+            while batches are read.
+        is_text: whether it is a text file, in which an unclosed quote swallows the rows after it, and blanks
+            around names do not count.
+        has_bar: whether whoever reads a long table shows its progress.
+    """
+
+    name: str
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    num_rows: int | None = None
+    skipped: list[int] = field(default_factory=list)
+    is_text: bool = False
+    has_bar: bool = True
+
+    def rows(self, positions: np.ndarray) -> np.ndarray:
+        """Returns the numbers of rows in the table, from 0, for positions in the batches."""
+        return rows_of(self.skipped, positions)
+
+    def total(self, num_read: int) -> int:
+        """Returns the number of all rows of the table, of which so many were in the batches."""
+        return num_read + len(self.skipped)
+
+
+def rows_of(skipped: list[int], positions):
+    """Returns the numbers of rows, from 0, for positions among those that were not skipped."""
+    known = np.array(skipped, np.int64)  # a copy: later rows may be skipped meanwhile
+    before = known - np.arange(len(known))
+    return positions + np.searchsorted(before, positions, side="right")
+
+
+def plain_schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
+    """Returns the schema of some columns, without string views, which few functions of Arrow accept."""
+    return pa.schema([(name, _without_views(given.field(name).type)) for name in columns])
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    own = without_categories(kind)
+    if pa.types.is_string_view(own):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(own) else kind
+
+
+def without_categories(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of the values of a column, which may be categories."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns a batch with the types of a schema; ValueError if a value does not fit."""
+    arrays = []
+    for array, name, kind in zip(batch.columns, schema.names, schema.types, strict=True):
+        if array.type != kind and pa.types.is_dictionary(array.type):
+            array = array.dictionary.cast(kind).take(array.indices)
+        try:
+            arrays.append(array if array.type == kind else array.cast(kind))
+        except pa.ArrowInvalid as error:
+            raise ValueError(
+                f"The column {name!r} holds {array.type} here and {kind} elsewhere, and cannot be converted "
+                f"({error}): write it with one type."
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_columns(columns: list[str], names: list[str], source, hint: str = ""):
+    """Raises ValueError for a column that a table lacks, or that occurs twice."""
+    for name in columns:
+        if name not in names:
+            raise ValueError(f"{source} has no column {name!r}; its columns are {list(names)}.{hint}")
+        if names.count(name) > 1 or columns.count(name) > 1:
+            raise ValueError(f"The column {name!r} occurs twice, in {source} or among {columns}.")
+
+
+def unreadable(source, error, hint: str = "") -> ValueError:
+    """Returns the error of a file that Arrow cannot read."""
+    return ValueError(
+        f"{source} cannot be read as a table: {error}. {hint}The file is damaged or not what its suffix "
+        "says; tfxc.data.read_csv names the bad lines of a text file. If later rows have another type than "
+        "the first ones, read the file with pandas and pass the data frame."
+    )
+
+
+def guarded(source, batches):
+    """Yields batches; an error of Arrow becomes a ValueError that names the source."""
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise unreadable(source, error) from error
