@@ -7,6 +7,7 @@ import fuzz_block_draw  # noqa: F401
 import fuzz_candidate_log_sum_exp  # noqa: F401
 import fuzz_candidate_scores  # noqa: F401
 import fuzz_dense_scan  # noqa: F401
+import fuzz_files  # noqa: F401
 import fuzz_hash_tables  # noqa: F401
 import fuzz_mach_decode  # noqa: F401
 import fuzz_midx_draw  # noqa: F401
@@ -18,4 +19,4 @@ from fuzz_targets import CALLS, TARGETS, limited_memory  # noqa: F401
 
 
 def marks_of(name):
-    return () if name in ("readers", "hard_negative_files") else pytest.mark.kernels
+    return () if name in ("readers", "odd_files", "hard_negative_files") else pytest.mark.kernels

@@ -33,7 +33,6 @@ WORDS = [
     *["2020-01-01", "2020-13-45", "0001-01-01", "9999-12-31T23:59:59.999999+23:59", "1e308", "-1e308"],
     *["\x00", "\u2028", "\x85", "\ufeff", "é", "ß", "\U0001f600", "İ", "٣", "²", "x" * 300],
 ]
-SEPARATORS = [" ", " ", ",", "\t", ":", "::", ", "]
 ENDS = ["\n", "\n", "\n", "\r\n", "\r", "\n\n", ""]
 DAMAGES = ("none", "none", "none", "byte", "cut", "insert")
 SUFFIXES = (".txt", ".txt", ".txt", ".gz", ".xz")
@@ -45,21 +44,7 @@ def lines_of(arrays, kind):
 
     number = arrays.random.integers
     count = int(number(0, 6))
-    if kind == "points":
-        lines = [" ".join(word(x) for x in (count, 5, 4))]
-        for _ in range(count):
-            labels = ",".join(word(number(4)) for _ in range(number(3)))
-            features = " ".join(
-                word(number(5)) + ":" + word(round(number(99) / 7, 3)) for _ in range(number(4))
-            )
-            lines.append(f"{labels} {features}")
-    elif kind == "log":
-        between = arrays.pick(SEPARATORS)
-        lines = ["user,item,time".replace(",", between)] if arrays.chance(0.5) else []
-        for _ in range(count):
-            lines.append(between.join(word(x) for x in (f"u{number(3)}", f"i{number(5)}", number(1000))))
-    else:
-        lines = [" ".join(word(f"w{number(5)}") for _ in range(number(5))) for _ in range(count)]
+    lines = [" ".join(word(f"w{number(5)}") for _ in range(number(5))) for _ in range(count)]
     if kind == "vocabulary":
         text = "".join(line + "\n" for line in lines)
         return f"tfxc-vocabulary 2 {word(count)} {zlib.crc32(text.encode()):08x}\n{text}"
@@ -106,7 +91,7 @@ def check_sequences(sequences, name):
 
 
 @fuzz(
-    kind=st.sampled_from(["points", "log", "lines", "vocabulary"]),
+    kind=st.sampled_from(["lines", "vocabulary"]),
     suffix=st.sampled_from(SUFFIXES),
     damage=st.sampled_from(DAMAGES),
     seed=SEEDS,
@@ -124,29 +109,6 @@ def readers(kind, suffix, damage, seed):
             READERS[kind](path, on_error)
 
 
-def read_points(path, on_error):
-    points = read("read_extreme_classification", data.read_extreme_classification, path, on_error)
-    if points is None:
-        return
-    assert np.isfinite(points.features.data).all()
-    again = path + ".again"
-    read("write_extreme_classification", data.write_extreme_classification, again, points)
-    second = read("read_extreme_classification", data.read_extreme_classification, again)
-    assert second is not None and (second.labels != points.labels).nnz == 0
-    assert (second.features != points.features).nnz == 0
-
-
-def read_logs(path, on_error):
-    for time in ("time", None):
-        sequences = read("read_csv", data.read_csv, path, "user", "item", time, on_error=on_error)
-        check_sequences(sequences, "read_csv")
-    for delimiter in (",", None):
-        sequences = read(
-            "read_interactions", data.read_interactions, path, delimiter=delimiter, on_error=on_error
-        )
-        check_sequences(sequences, "read_interactions")
-
-
 def read_lines(path, on_error):
     vocabulary = data.Vocabulary(["w0", "w1", "w2", "<unk>"])
     for name in ("read_sequences", "read_sessions", "read_text", "read_tokens"):
@@ -161,7 +123,7 @@ def read_vocabulary(path, _):
         assert data.Vocabulary.load(path + ".again") == vocabulary
 
 
-READERS = {"points": read_points, "log": read_logs, "lines": read_lines, "vocabulary": read_vocabulary}
+READERS = {"lines": read_lines, "vocabulary": read_vocabulary}
 
 
 @fuzz(

@@ -7,10 +7,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tfxc.ops import library
 
-EXAMPLES = {"sparse_head_few_gradients": 100, "readers": 400, "hash_tables_op": 30}
+EXAMPLES = {"sparse_head_few_gradients": 100, "readers": 200, "odd_files": 200, "hash_tables_op": 30}
 TARGETS = [pytest.param(name, marks=fuzz_all.marks_of(name)) for name in fuzz_all.TARGETS]
 
 
+# Arrow prints an error of its own for a row of too many fields that is not UTF-8 either, and then stops.
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", TARGETS)
 def test_random_calls(name):
     target = fuzz_all.TARGETS[name]
