@@ -1,10 +1,13 @@
 """Extreme multi-label classification: dense, sparse and MACH heads on one data set, compared.
 
 Without arguments it tags artworks with their subjects (the bundled data of Tate's collection). Your own data
-are a folder with train.txt and test.txt (also .xz or .gz) in the format of the Extreme Classification
-Repository, and optionally label_names.txt, with a name on each line:
+are a folder in a layout of the Extreme Classification Repository: train.txt and test.txt (also .xz or .gz),
+and optionally label_names.txt, with a name on each line; or features and labels in two files each,
+trn_X_Xf.txt and trn_X_Y.txt, tst_X_Xf.txt and tst_X_Y.txt (also .npz), and optionally Y.txt (names),
+lbl_X_Xf.txt (label features, for --label-texts) and filter_labels_test.txt (pairs that count in no metric):
 
     python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
+    python examples/extreme_classification.py --data LF-AmazonTitles-131K --propensity 0.6 2.6
 
 --hash-features 65536 hashes millions of features into fewer.
 
@@ -70,7 +73,10 @@ def parse_arguments(argv=None):
     starts = "first epoch with hard negatives, counted from 0; at least 2"
     add("--start-epoch", type=from_two, default=5, help=starts)
     add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
-    add("--label-texts", action="store_true", help="the labels' names as training points (vocabulary.txt)")
+    texts = "labels as training points, by their features (lbl_X_Xf.txt) or their names (vocabulary.txt)"
+    add("--label-texts", action="store_true", help=texts)
+    rates = "of propensities; 0.5 0.4 for Wikipedia, 0.6 2.6 for Amazon data"
+    add("--propensity", nargs=2, type=float, default=(0.55, 1.5), metavar=("A", "B"), help=rates)
     add("--batch-size", type=count, default=128)
     training_log.add_arguments(add)
     add("--warm-up", type=share, default=0.0, help="share of the steps in which it rises to that")
@@ -128,8 +134,11 @@ def ordered(data, args):
         order = np.random.default_rng(args.seed).permutation(train.num_labels)
     else:
         order = tfxc.sparsity.group_classes(train.labels, train.num_labels, args.group_size)
-    parts = [replace(points, labels=points.labels[:, order]) for points in (train, test)]
-    return *parts, None if names is None else [names[label] for label in order]
+    return (
+        replace(train, labels=train.labels[:, order]),
+        test.relabelled(order),
+        names and [names[i] for i in order],
+    )
 
 
 def make_model(name, negatives, train, names, num_steps, args):
@@ -140,7 +149,7 @@ def make_model(name, negatives, train, names, num_steps, args):
     model = tfxc.ExtremeClassifier(
         encoder, head, sampler=make_sampler(negatives, args), k=5, class_names=names
     )
-    chances = train.propensities()
+    chances = train.propensities(*args.propensity)
     model.compile(
         make_optimizer(encoder, head, num_steps, args),
         loss=LOSSES[args.loss](),
@@ -186,7 +195,7 @@ def train_head(name, negatives, data, args):
     train, test, names = data
     mined = negatives in MINED
     train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=mined)
-    test_set = tfxc.data.classification_dataset(test, 256, seed=None)
+    test_set = test.dataset(256)
     model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)
     folder = os.path.join(args.output, title_of(name, negatives))
     log = TrainingLog(
@@ -241,13 +250,17 @@ def show_predictions(model, test, names, num_examples=3):
         features = test.features[row]
         inputs = {"ids": features.indices[np.newaxis], "values": features.data[np.newaxis]}
         best = model.predict(inputs, verbose=0)["ids"][0]
-        print(f"  {', '.join(map(named, test.labels[row].indices))}\n    -> {', '.join(map(named, best))}")
+        text = "" if test.texts is None else f"{test.texts[row]}: "
+        print(
+            f"  {text}{', '.join(map(named, test.labels[row].indices))}\n    -> {', '.join(map(named, best))}"
+        )
 
 
 def run(args):
     """Trains every head's model and writes the comparison; returns the test results."""
     start = time.perf_counter()
-    data = ordered(load(args.data, args.label_texts, args.hash_features, args.skip_bad_lines), args)
+    read = args.label_texts, args.hash_features, args.skip_bad_lines, args.first_id, args.text_encoding
+    data = ordered(load(args.data, *read), args)
     train, test, names = data
     print(
         f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "

@@ -105,7 +105,7 @@ def train(first, last, data, args):
         options=vars(args),
     )
     log.resume(train_set)
-    log.fit(train_set, tfxc.data.classification_dataset(test_points, 256, seed=None), args.epochs)
+    log.fit(train_set, test_points.dataset(256), args.epochs)
     aside = args.output / f"writing_{name}.keras"
     model.save(aside)
     aside.replace(args.output / f"{name}.keras")
@@ -128,8 +128,7 @@ def merge(data, args):
     queries = [model.encoder(inputs) for model in models]
     query = keras.layers.Concatenate()(queries) if len(queries) > 1 else queries[0]
     merged = compiled(keras.Model(inputs, query), head, names, tfxc.optimizers.LazyAdam())
-    test_set = tfxc.data.classification_dataset(test_points, 256, seed=None)
-    results = merged.evaluate(test_set, return_dict=True, verbose=0)
+    results = merged.evaluate(test_points.dataset(256), return_dict=True, verbose=0)
     figures = ", ".join(f"{name} {value:.4f}" for name, value in results.items())
     print(f"{head.num_repetitions} repetitions of {len(models)} encoders: {figures}")
     merged.save(args.output / "model.keras")
@@ -174,7 +173,8 @@ def run(args):
     args.output.mkdir(parents=True, exist_ok=True)
     if not args.merge:
         check_ranges(args)
-    data = load(args.data, hash_features=args.hash_features, skip_bad_lines=args.skip_bad_lines)
+    read = args.hash_features, args.skip_bad_lines, args.first_id, args.text_encoding
+    data = load(args.data, False, *read)
     if args.merge:
         return merge(data, args)
     for first, last in args.repetitions:

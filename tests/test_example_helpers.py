@@ -504,3 +504,51 @@ def test_a_day_that_is_most_of_its_window_is_no_more_than_an_epoch():
         assert len(daily_catalogue.yesterday_and_before(sessions.select(np.arange(size)), 0, args)) <= size
     args.sessions_a_day = 10
     assert len(daily_catalogue.yesterday_and_before(sessions, 0, args)) == 98
+
+
+def write_both_layouts(folder):
+    """The same points in a file of both features and labels, and in two; returns the folders."""
+    old, new = folder / "old", folder / "new"
+    lines = {"features": ["0:1 1:1", "2:1", "2:2 0:1"], "labels": ["0,1", "1", "2"]}
+    for each, part in (("train", "trn"), ("test", "tst")):
+        for own in (old, new):
+            own.mkdir(exist_ok=True)
+        points = "".join(f"{y} {x}\n" for x, y in zip(*lines.values(), strict=True))
+        (old / f"{each}.txt").write_text(f"3 3 3\n{points}")
+        (new / f"{part}_X_Xf.txt").write_text("\n".join(["3 3", *lines["features"], ""]))
+        labels = [" ".join(f"{y}:1.0" for y in own.split(",")) for own in lines["labels"]]
+        (new / f"{part}_X_Y.txt").write_text("\n".join(["3 3", *labels, ""]))
+    (new / "Y.txt").write_bytes("caf\xe9\ntea\ntea\n".encode("latin-1"))
+    (new / "lbl_X_Xf.txt").write_text("3 3\n0:1\n1:1\n2:1\n")
+    (new / "tst_X.txt").write_text("first\nsecond\nthird\n")
+    (new / "filter_labels_test.txt").write_text("0 1\n2 0\n")
+    return old, new
+
+
+def test_features_and_labels_in_two_files(tmp_path):
+    old, new = (load(folder, text_encoding="latin-1") for folder in write_both_layouts(tmp_path))
+    for one, other in zip(old[:2], new[:2], strict=True):
+        assert (one.features != other.features).nnz == (one.labels != other.labels).nnz == 0
+    assert new[2] == ["caf\xe9", "tea [1]", "tea [2]"] and old[2] is None
+    train, test, _ = load(tmp_path / "new", label_texts=True, text_encoding="latin-1")
+    assert len(train) == 6 and train.labels[3:].toarray().tolist() == np.eye(3).tolist()
+    assert test.filter_labels.tolist() == [[0, 1], [2, 0]] and test.texts[0] == "first"
+    args = extreme_classification.parse_arguments(["--label-order", "random", "--propensity", "0.6", "2.6"])
+    train, test, names = extreme_classification.ordered(new, args)
+    named = {(point, names[label]) for point, label in test.filter_labels}
+    assert named == {(0, "tea [1]"), (2, "caf\xe9")}
+    inputs, labels = next(iter(test.dataset(4)))
+    assert names[labels[0, 0]] == "caf\xe9" and names[inputs["exclude"][2, 0]] == "caf\xe9"
+    assert train.propensities(*args.propensity) != pytest.approx(train.propensities())
+
+
+def test_folders_that_lack_a_file_of_the_layout(tmp_path):
+    _, new = write_both_layouts(tmp_path)
+    (new / "lbl_X_Xf.txt").write_text("2 3\n0:1\n1:1\n")
+    with pytest.raises(
+        SystemExit, match=r"must be a matrix of labels and features \(3, 3\), but is \(2, 3\)"
+    ):
+        load(new, label_texts=True, text_encoding="latin-1")
+    (new / "tst_X_Y.txt").unlink()
+    with pytest.raises(SystemExit, match="must hold train.txt and test.txt, or trn_X_Xf.txt, trn_X_Y.txt"):
+        load(new)
