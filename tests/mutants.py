@@ -1,7 +1,8 @@
 """Breaks the estimates one after the other, and asks whether the tests find it: ``make mutants``.
 
 Each mutant is a wrong version of one line that still runs. A copy of the project with that line in it must
-fail the tests named beside it; the exit status is 1 if a mutant passes, or if its line is no longer there.
+fail the tests named beside it, which pass without it; the exit status is 1 if a mutant passes, or if its line
+is no longer there.
 """
 
 import os
@@ -279,13 +280,18 @@ def verdict(mutant, folder):
     if text.count(mutant.old) != 1:
         return "LINE IS GONE"
     path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    code = status_of_tests(mutant, folder)
+    path.write_text(text, encoding="utf-8")
+    # Only a test that failed has found something: where none was chosen or read, the status is another.
+    return {0: "MISSED", 1: "found"}.get(code, f"pytest ended with {code}")
+
+
+def status_of_tests(mutant, folder):
     options = ["-q", "-x", "-p", "no:cacheprovider", *shlex.split(mutant.tests)]
     process = os.fork()  # of this one, which has imported TensorFlow and not started it
     if not process:
         os._exit(run_tests(folder, options, mutant.environment))
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    path.write_text(text, encoding="utf-8")
-    return {0: "MISSED", 1: "found", 2: "found"}.get(code, f"pytest ended with {code}")
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def run_tests(folder, options, environment):
@@ -308,6 +314,9 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         copy_of_the_project(folder)
+        for mutant in {(one.tests, *one.environment): one for one in mutants}.values():
+            if code := status_of_tests(mutant, folder):
+                sys.exit(f"Without a mutant, pytest ended with {code}: {mutant.tests}")
         for mutant in mutants:
             result = verdict(mutant, folder)
             missed += result != "found"
