@@ -1,9 +1,11 @@
 """Quiet, small and repeatable: what every test process starts from."""
 
 import contextlib
+import functools
 import gc
 import os
 import sys
+import typing
 import zlib
 from unittest.mock import patch
 
@@ -17,6 +19,9 @@ import pytest  # noqa: E402
 
 # Graphs are millions of objects that live on: looking through them for garbage takes a tenth of the time.
 gc.set_threshold(50_000, 20, 50)
+
+# TensorFlow asks of every value whether it is of a protocol, whose attributes Python 3.11 gathers each time.
+typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 # Programs, which tests run in a process of their own.
 collect_ignore = ["kill_training.py", "damage_files.py", "two_devices.py", "mutants.py", "wheel.py"]
