@@ -87,12 +87,14 @@ def path(request):
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of the test
 def pytest_runtest_setup(item):
-    """Marks that say how a test runs: whether its functions are traced, and whether it runs at all."""
+    """Marks that say whether a test runs, and whether its functions are traced and their graphs optimized."""
     import tensorflow as tf
 
     from tfxc.ops import library
 
     tf.config.run_functions_eagerly(item.get_closest_marker("traced") is None)
+    rewrites = item.get_closest_marker("optimized") is not None
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not rewrites})
     if item.get_closest_marker("kernels") and not library.use_compiled():
         pytest.skip("needs the compiled ops")
 
@@ -119,6 +121,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker("both_keras")
         if {"ops", "fuzz"} & {*item.path.parts} or isinstance(item, pytest.DoctestItem):
             item.add_marker("traced")
+        if {"ops", "fuzz", "search"} & {*item.path.parts}:
+            item.add_marker("optimized")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tensorflow as tf
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tfxc"])
 
@@ -37,6 +39,7 @@ def _run(program, arguments, environment, output, errors):
     sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
     os.environ.clear()
     os.environ.update(environment)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # as most tests
     sys.argv = [program, *arguments]
     if program.endswith(".py"):
         runpy.run_path(str(Path(__file__).with_name(program)), run_name="__main__")

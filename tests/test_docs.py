@@ -28,6 +28,7 @@ OF_OUR_PARTS = {
     "samplers",
     "troubleshooting",
 }
+AS_FOR_USERS = [pytest.mark.traced, pytest.mark.optimized]
 
 
 def program_of(page):
@@ -44,7 +45,7 @@ def program_of(page):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=() if page.stem in OF_OUR_PARTS else pytest.mark.traced)
+        pytest.param(page, id=page.stem, marks=() if page.stem in OF_OUR_PARTS else AS_FOR_USERS)
         for page in PAGES
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from tfxc._keras import IS_KERAS_3
 
-pytestmark = pytest.mark.traced
+pytestmark = [pytest.mark.traced, pytest.mark.optimized]
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,11 @@ from test_common import HEADS, LOSSES, OPTIMIZERS, SAME_STATE, SAMPLERS
 
 from tfxc._keras import keras
 
-pytestmark = [pytest.mark.traced, pytest.mark.filterwarnings("ignore:HardNegatives has no table")]
+pytestmark = [
+    pytest.mark.traced,
+    pytest.mark.optimized,
+    pytest.mark.filterwarnings("ignore:HardNegatives has no table"),
+]
 SAMPLED = [name for name in HEADS if not name.startswith("MACH")]
 DRAWING = [name for name in SAMPLERS if name not in SAME_STATE]
 OF_ALL_CLASSES = [

@@ -254,6 +254,7 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
 
 
 @pytest.mark.traced
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     ("what", "name"),
     [

@@ -176,6 +176,7 @@ def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
 
 
 @pytest.mark.traced
+@pytest.mark.optimized
 def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     num_queries, num_classes = 4096, 40_000
     head = DenseHead(num_classes, normalize=True, use_bias=True)
