@@ -27,6 +27,8 @@ SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-n
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# The workers of all three runs read each test module, which pytest takes long to rewrite.
+export PYTHONDONTWRITEBYTECODE =
 # A warning of the compiler is an error here; a user's `pip install` only compiles.
 export TFXC_WERROR = 1
 
