@@ -178,7 +178,6 @@ def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
             run("query_saved_model.py", tmp_path / folder, "tea")
 
 
-@pytest.mark.traced
 def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join([*lines, ""]))
