@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import pathlib
@@ -72,6 +73,7 @@ def indexed(tmp_path_factory):
     keras.utils.set_random_seed(0)
     model = make_model(head=DenseHead(4000, normalize=True, temperature=0.1))
     index, path = index_of(model, num_cells=40), tmp_path_factory.mktemp("indexed")
+    model.k, index.num_probes = np.int64(5), np.int64(2)  # they are served as int32
     model.export(path / "1", index=index)
     return model, index, path / "1"
 
@@ -148,22 +150,21 @@ def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("part", ["encoder", "head", "bias"])
-def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, part):
+def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path):
     model = make_model(head=DenseHead(NUM_CLASSES, use_bias=True))
     bias = tf_variable(model.head.bias)
     bias[3].assign(float("-inf"))  # a class that is never the best
     model.export(tmp_path / "1")
     before = (tmp_path / "1" / "saved_model.pb").read_bytes()
-    wrong = {
-        "encoder": tf_variable(model.encoder.weights[0]),
-        "head": model.head.table_variable,
-        "bias": bias,
-    }
-    wrong[part][4].assign(tf.fill(wrong[part].shape[1:], float("nan")))
-    with pytest.raises(ValueError, match="holds NaN in row 4: training has diverged. Nothing was exported"):
-        model.export(tmp_path / "1")
-    assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
+    for wrong in (tf_variable(model.encoder.weights[0]), model.head.table_variable, bias):
+        kept = wrong.numpy()
+        wrong[4].assign(tf.fill(wrong.shape[1:], float("nan")))
+        with pytest.raises(
+            ValueError, match="holds NaN in row 4: training has diverged. Nothing was exported"
+        ):
+            model.export(tmp_path / "1")
+        assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
+        wrong.assign(kept)
 
 
 def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
@@ -336,7 +337,8 @@ def test_an_index_is_served_without_the_heads_table(indexed):
     num_classes, x = model.head.num_classes, features(3)
     assert folder_size(path / "variables") < 1.6 * 4 * DIM * num_classes
     signature = signature_of(path)
-    assert tf.make_ndarray(signature.defaults["num_probes"]) == 2
+    defaults = [tf.make_ndarray(signature.defaults[name]) for name in ("k", "num_probes")]
+    assert defaults == [5, 2] and {value.dtype for value in defaults} == {np.dtype(np.int32)}
     served = tf.saved_model.load(str(path))
     want = model.rank(tf.constant(x), 5)
     got = served.serve(features=tf.constant(x), k=tf.constant(5), num_probes=tf.constant(99))
@@ -394,16 +396,6 @@ def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhe
 
 def best_in_index(model, index, x, **options):
     return index.top_k(model.head.effective_query(model.queries(tf.constant(x))), 5, **options).ids
-
-
-@pytest.mark.traced
-def test_numbers_of_numpy_are_served_as_int32(tmp_path):
-    model = make_model(head=DenseHead(400))
-    index = index_of(model, num_cells=4)
-    model.k, index.num_probes = np.int64(3), np.int64(2)
-    model.export(tmp_path / "1", index=index)
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
-    assert loaded.serve(features(2))["ids"].shape == (2, 3)
 
 
 def test_numbers_that_predict_refuses_are_refused(tmp_path):
@@ -474,7 +466,9 @@ def test_names_in_and_out(tmp_path, with_index):
     model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
     index = index_of(model, "int8", num_probes=5) if with_index else None
     model.export(tmp_path / "1", index=index, strings=True)
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    # An index that scans nothing makes nothing on load, so a strategy does not keep it from being loaded.
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope() if with_index else contextlib.nullcontext():
+        served = tf.saved_model.load(str(tmp_path / "1"))
     # Of six items one is unknown, and the encoder takes the last four.
     history = tf.constant(
         [[names[9], names[8], names[2], "retired", names[5], names[1]], [names[3]] + [""] * 5]
@@ -726,12 +720,3 @@ def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
             model.export(tmp_path / "1")
     model.export(tmp_path / "1")
     assert (tmp_path / "1" / "saved_model.pb").exists()
-
-
-@pytest.mark.traced
-def test_an_index_that_scans_nothing_makes_nothing_on_load(tmp_path):
-    model = make_model()
-    model.export(tmp_path / "1", index=index_of(model, "int8"))
-    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        loaded = tf.saved_model.load(str(tmp_path / "1"))
-    assert loaded.serve(features=tf.constant(features(2)), k=tf.constant(3))["ids"].shape == (2, 3)
