@@ -183,7 +183,7 @@ SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegat
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
 EVERY_MODEL = named(name for name in MODELS if name not in SAME_STATE)
-STATEFUL = named(STATES, ["MultiOptimizer", "Mixture, learnable"])
+STATEFUL = named(STATES, ["MultiOptimizer"])
 
 
 def public(module, base):

@@ -13,7 +13,8 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable, weights_of
 
-pytestmark = pytest.mark.both_keras
+# What lies in a checkpoint depends on Keras; how its files are written, kept and checked does not.
+both_keras = pytest.mark.both_keras
 
 
 def fitted(**options):
@@ -23,6 +24,7 @@ def fitted(**options):
     return model
 
 
+@both_keras
 def test_it_restores_weights_slots_and_counters(tmp_path):
     model = fitted()
     tfxc.cluster.Checkpoint(model, tmp_path).save(2)
@@ -44,6 +46,7 @@ def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@both_keras
 def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tmp_path):
     def made(rate):
         head = tfxc.layers.DenseHead(NUM_CLASSES)
@@ -70,6 +73,7 @@ def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tm
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
+@both_keras
 def test_a_normalization_computes_by_what_was_restored(tmp_path):
     x, y = learnable(64)
 
@@ -95,6 +99,7 @@ def test_a_normalization_computes_by_what_was_restored(tmp_path):
         np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@both_keras
 def test_what_a_lookup_has_adapted_to_is_not_in_it(tmp_path):
     def made(words):
         word, lookup = keras.Input((1,), dtype="string"), keras.layers.StringLookup()
@@ -120,6 +125,7 @@ class Scale(keras.layers.Layer):
 
 
 @pytest.mark.traced  # outside of graphs, Nadam of tf-keras goes on otherwise in its first step
+@both_keras
 @pytest.mark.parametrize(
     "optimizer", [tfxc.optimizers.LazyAdam, keras.optimizers.Adafactor, keras.optimizers.Nadam]
 )
@@ -295,6 +301,7 @@ def test_an_epoch_may_be_damaged_more_than_once(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000001", "epoch-000002.damaged"]
 
 
+@both_keras
 def test_another_model_is_named(tmp_path):
     tfxc.cluster.Checkpoint(fitted(), tmp_path).save(1)
     other = make_model(head=tfxc.layers.DenseHead(NUM_CLASSES + 1))
@@ -330,6 +337,7 @@ class Names(keras.Model):
         self.built = True
 
 
+@both_keras
 def test_a_sampler_is_known_by_its_kind_not_by_its_name(tmp_path):
     model = Names()
     model.negatives.refresh(model.head)
@@ -340,12 +348,14 @@ def test_a_sampler_is_known_by_its_kind_not_by_its_name(tmp_path):
         np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
 
 
+@both_keras
 def test_a_model_that_is_not_built_is_refused(tmp_path):
     model = tfxc.ExtremeClassifier(keras.Sequential([keras.layers.Dense(3)]), tfxc.layers.DenseHead(5))
     with pytest.raises(ValueError, match="not built"):
         tfxc.cluster.Checkpoint(model, tmp_path)
 
 
+@both_keras
 def test_a_model_that_is_consumed_is_refused(tmp_path):
     names = [f"item {number}" for number in range(NUM_CLASSES)]
     model = named(names)
