@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 NEEDS_TF_KERAS = {"recommenders"}
-# Pages whose programs train models of the package's own parts, which other tests trace.
+# Pages whose programs train models of the package's own parts, whose graphs other tests have optimized.
 OF_OUR_PARTS = {
     "catalogues",
     "evaluation",
@@ -28,7 +28,6 @@ OF_OUR_PARTS = {
     "samplers",
     "troubleshooting",
 }
-AS_FOR_USERS = [pytest.mark.traced, pytest.mark.optimized]
 
 
 def program_of(page):
@@ -42,10 +41,11 @@ def program_of(page):
 
 
 @pytest.mark.both_keras
+@pytest.mark.traced
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=() if page.stem in OF_OUR_PARTS else AS_FOR_USERS)
+        pytest.param(page, id=page.stem, marks=() if page.stem in OF_OUR_PARTS else pytest.mark.optimized)
         for page in PAGES
     ],
 )

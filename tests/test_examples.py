@@ -337,6 +337,7 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], model.predict(inputs, verbose=0)["ids"])
 
 
+@pytest.mark.traced
 def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     words = ["abcdefghijklmnop"[day + i % 7] for day in range(9) for i in range(200)]
     (tmp_path / "book.txt").write_text(" ".join(words) + "\n")
