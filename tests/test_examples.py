@@ -253,7 +253,9 @@ def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
     results = json.loads((out / "results.json").read_text())["results"]
     assert set(results) == {"dense", "sparse", "mach"}
     assert all(results[name]["precision_at_1"] > 0.9 for name in ("dense", "sparse", "mach"))
-    assert results["sparse"]["head_mb"] == pytest.approx((10 * 8 * 16 + 10 * 12 + 65 * 8 + 8) / 2**20)
+    classes, wide = 10 * 8 * 16 + 10 * 12, (64 + 1) * 64 * 12  # with connections, and Adam's two numbers
+    directions = 2 * 64 * 64 * 4 + 3 * 8
+    assert results["sparse"]["head_mb"] == pytest.approx((classes + wide + directions) / 2**20)
     assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
 
 

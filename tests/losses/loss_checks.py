@@ -72,6 +72,8 @@ def value_and_gradient(function, logits):
 class TableOfLogits:
     """In the place of a head: the logits [N, L] of each query are given."""
 
+    approximate = False
+
     def __init__(self, logits):
         self.logits = logits
 
@@ -85,7 +87,7 @@ class TableOfLogits:
     def _score_both(self, query, labels, ids):
         return self.score(query, labels), self.score(query, ids)
 
-    candidates = Head.candidates
+    candidates, observe = Head.candidates, Head.observe
 
 
 def sampled_losses(loss, sampler, query, logits, labels):

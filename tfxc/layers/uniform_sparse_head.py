@@ -159,6 +159,8 @@ class UniformSparseHead(Head):
         return not (self.built and self.approximate) or int(tf_variable(self.num_known).numpy()) > 0
 
     def observe(self, query):
+        if not self.approximate:
+            return
         num_observed = tf_variable(self.num_observed)
         num_observed.assign_add(1)
         moments = tf_variable(self.query_moments)
