@@ -85,19 +85,20 @@ def problem(num_classes, exponent, seed):
 
 def refresh(sampler, head, way):
     """Refreshes in one of the ways; returns CPU seconds, and the number of passes over all class vectors."""
-    read, gather, weights = [0], head.class_vectors_of, samplers.MIDX._weights
+    read, gather, weighted = [0], head.class_vectors_of, samplers.MIDX.weighted_cells
 
     def counted(class_ids):
         read[0] += len(class_ids)
         return gather(class_ids)
 
     def own(*args):
-        return weights(*args) if way.own_weights else np.ones(head.num_classes, np.float32)
+        rows = weighted(*args)
+        return rows if way.own_weights else {**rows, "class_weight": np.ones_like(rows["class_weight"])}
 
     with (
         mock.patch.object(head, "class_vectors_of", counted),
         mock.patch.object(quantization, "rows_to_fit", way.rows),
-        mock.patch.object(samplers.MIDX, "_weights", own),
+        mock.patch.object(samplers.MIDX, "weighted_cells", own),
     ):
         start = time.process_time()
         sampler.refresh(head)

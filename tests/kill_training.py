@@ -82,7 +82,8 @@ def train(folder, pause=0.0):
 
 def fitted(folder, pause):
     keras.utils.set_random_seed(5)
-    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(24), keras.layers.Dropout(0.3)])
+    encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(140), keras.layers.Dropout(0.3)])
+    # So many inputs that the sparse head projects its weights.
     samplers = [tfxc.samplers.HardNegatives(2, 4, num_retrieved=8), tfxc.samplers.MIDX(6, num_codewords=4)]
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=8)
     model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.Mixture(samplers), k=5)

@@ -37,6 +37,20 @@ def test_it_writes_the_best_classes(tmp_path, monkeypatch):
     assert search.recall == 1 and search.seconds > 0
 
 
+def test_recall_is_that_of_what_the_head_ranks_best(tmp_path):
+    table, queries = collected(tmp_path)
+    queries.checked.update({3: QUERIES[3], 5: QUERIES[5]})
+    wanted = {3: BEST[3], 5: [*BEST[5][:2], *np.setdiff1d(np.arange(30), BEST[5])[:3]]}
+
+    def best(query, k):
+        np.testing.assert_array_equal(query, QUERIES[[3, 5]])
+        return np.array([wanted[3], wanted[5]])
+
+    search = BackgroundSearch(given_vectors(VECTORS, 4)._replace(best=best), queries, table, "Flat")
+    search.wait()
+    assert search.recall == pytest.approx(0.7)
+
+
 def test_rows_of_examples_without_a_query_stay(tmp_path):
     table, queries = collected(tmp_path)
     table.swap(searched(table, queries, -VECTORS).rows, epoch=0)

@@ -55,6 +55,16 @@ def traced_model():
     return make_model(sampler, tfxc.losses.BinaryCrossentropy())
 
 
+def test_queries_of_a_sparse_head_are_kept_once_its_class_vectors_tell_of_its_logits(tmp_path, patient):
+    wide = keras.Sequential([dense_encoder(), keras.layers.Dense(200, activation="relu")])
+    head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1)
+    model = model_of(head=head, encoder=wide)
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start_epoch=2, every_epochs=1)
+    logs = fitted(model, mining, epochs=5)
+    assert np.isnan(logs["mining/staleness"][:3]).all() and logs["mining/staleness"][3] == 2
+    assert logs["mining/recall"][3] > 0.7
+
+
 def fitted(model, mining, epochs, *callbacks, **options):
     inputs = tfxc.data.with_example_ids(X)
     callbacks = [mining, *callbacks]

@@ -176,9 +176,7 @@ class StartsAtBatch:
 
     def _maybe_symbolic_build(self, iterator=None, **kwargs):
         """Keras 3 calls this with what numbers the batches, before the first of them."""
-        if (
-            not self.built
-        ):  # under a strategy it takes the mean of a batch, and fails at ragged and sparse labels
+        if not self.built:  # under a strategy Keras fails there at ragged and sparse labels
             super()._maybe_symbolic_build(iterator=iterator, **kwargs)
         if iterator is not None and self.first_batch:
             iterator.__class__ = EpochsFromBatch  # Keras makes the iterator within fit

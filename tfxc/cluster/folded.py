@@ -31,7 +31,8 @@ def folded_losses(head, loss, query, labels, sampler) -> tf.Tensor:
     steps = []
     for part, shard in zip(head.parts, head.shards, strict=True):
         with tf.device(shard.device):
-            steps.append(Step(part.effective_query(tf.stop_gradient(query)), labels))
+            own = part.effective_query(tf.stop_gradient(query))
+            steps.append(Step(own, labels, approximate=head.approximate))
     asked = sampler.ask_parts(steps)
     sampler.observe(steps[0])
     shares = sampler.deal(asked, sampler.next_seed())

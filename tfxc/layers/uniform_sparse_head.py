@@ -151,12 +151,12 @@ class UniformSparseHead(Head):
 
     @property
     def approximate(self):
-        return self.num_inputs > _MOST_DIRECTIONS
+        return self.built and self.num_inputs > _MOST_DIRECTIONS
 
     @property
     def indexable(self):
         """Whether class vectors tell of the logits: once the head has seen queries of training steps."""
-        return not (self.built and self.approximate) or int(tf_variable(self.num_known).numpy()) > 0
+        return not self.approximate or int(tf_variable(self.num_known).numpy()) > 0
 
     def observe(self, query):
         if not self.approximate:

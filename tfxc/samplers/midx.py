@@ -184,8 +184,8 @@ class MIDX(Sampler):
         return {"cell": cell, "class_weight": np.exp(log_weights).astype(np.float32)}
 
     def observe(self, step):
-        for seen in self.queries, self.query_sample:
-            seen.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
+        seen = self.query_sample if step.approximate else self.queries
+        seen.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
 
     def prepare(self, step: Step):
         """The ``_CellLogits`` of the queries."""

@@ -42,7 +42,8 @@ class Step(NamedTuple):
         """
         query = tf.stop_gradient(self.query)
         if sampler.shared:
-            return Step(mean_query(query), tf.reshape(self.labels, [1, -1]))
+            labels = tf.reshape(self.labels, [1, -1])
+            return Step(mean_query(query), labels, approximate=self.approximate)
         return self._replace(query=query)
 
 
