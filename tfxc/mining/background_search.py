@@ -11,11 +11,10 @@ import tensorflow as tf
 from tfxc.background import lower_priority
 from tfxc.class_vectors import one_thread, vector_of_each
 from tfxc.layers.class_cache import old_class_vectors
-from tfxc.mining.hard_negative_table import Queries
+from tfxc.mining.hard_negative_table import NUM_CHECKED, Queries
 from tfxc.search.faiss_index import build_index, search, share_found
 
 _BLOCK_ROWS = 4096
-_NUM_CHECKED = 256
 
 
 class ClassVectors(NamedTuple):
@@ -110,7 +109,7 @@ class BackgroundSearch:
             raise ValueError("no example of the epoch gave a query")
         rows = table.create()
         try:
-            some = values[known[:: max(1, len(known) // _NUM_CHECKED)][:_NUM_CHECKED]]
+            some = values[known[:: max(1, len(known) // NUM_CHECKED)][:NUM_CHECKED]]
             index, recall = build_index(head, factory, some, table.shape[1])
             if head.best is not None and checked:
                 found = search(index, values[list(checked)], table.shape[1])

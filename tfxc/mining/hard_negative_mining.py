@@ -233,7 +233,8 @@ class HardNegativeMining(FitCallback):
 
     def _start_collecting(self):
         head = self.model.head
-        head.prepare_index()
+        if head.approximate:
+            head.prepare_index()  # queries and class vectors are to be made alike
         if not head.indexable:
             return  # a sparse head's class vectors tell nothing before the first step: the next epoch
         self._due = self._epoch + 2 + self.every_epochs

@@ -14,7 +14,7 @@ from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
 _ROWS, _CLASSES = "rows", "classes"
-_NUM_CHECKED = 256
+NUM_CHECKED = 256  # examples that tell how much a search finds
 _UNFINISHED = "hard-negatives-", ".writing"  # start and end of the name of a file that is not whole
 
 
@@ -55,7 +55,7 @@ class HardNegativeTable:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.shape = shape
         self.query_dim = query_dim
-        self._checked_ids = np.linspace(0, shape[0] - 1, _NUM_CHECKED).astype(np.int64)
+        self._checked_ids = np.linspace(0, shape[0] - 1, NUM_CHECKED).astype(np.int64)
         self.num_classes = num_classes
         self.classes = classes
         self.epoch = None  # of the queries from which the rows were searched
