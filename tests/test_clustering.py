@@ -26,6 +26,20 @@ def test_assign_by_hand():
     assert codes.dtype == np.int32 and codes.tolist() == [0, 1] and distances.tolist() == [26, 26]
 
 
+@pytest.mark.parametrize(
+    ("num_vectors", "num_codewords", "dim"), [(1, 1, 1), (0, 3, 2), (3000, 300, 5), (5, 300_000, 1)]
+)
+def test_assign_in_blocks_as_by_all_distances(num_vectors, num_codewords, dim):
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((num_vectors, dim), np.float32)
+    codewords = generator.standard_normal((num_codewords, dim), np.float32)
+    codes, distances = assign(vectors, codewords)
+    for vector, code, distance in zip(vectors, codes, distances, strict=True):
+        exact = ((vector.astype(float) - codewords) ** 2).sum(1)
+        np.testing.assert_allclose(exact[code], exact.min(), atol=1e-5)
+        np.testing.assert_allclose(distance, exact.min(), atol=1e-5)
+
+
 def test_rows_are_drawn_in_proportion_to_their_weights():
     weights = np.array([1, 2, 3, 40, 5, 6, 7, 50, 9, 7])
     chance = np.minimum(

@@ -1,9 +1,10 @@
-"""K-means by FAISS, and a weighted sample of rows to train it on."""
+"""K-means by FAISS, a weighted sample of rows to train it on, and the nearest codeword of each vector."""
 
 import faiss
 import numpy as np
 
 _ITERATIONS = 10
+_PRODUCTS_AT_ONCE = 1 << 18
 
 
 def sample_by_weight(weights, num_rows, seed):
@@ -62,8 +63,18 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
 
 
 def assign(vectors, codewords):
-    """The nearest codeword int32 [n] of each vector, and its squared distance float32 [n]."""
-    index = faiss.IndexFlatL2(codewords.shape[1])
-    index.add(codewords)
-    distances, codes = index.search(np.ascontiguousarray(vectors), 1)
-    return codes[:, 0].astype(np.int32), distances[:, 0]
+    """The nearest codeword int32 [n] of each vector, and its squared distance float32 [n].
+
+    ``|v − c|² = |v|² − 2 (v·c − |c|² / 2)``: blocks of a matrix product, each of which stays in the cache.
+    """
+    columns, half = np.ascontiguousarray(codewords.T), (codewords**2).sum(1) / 2
+    codes, distances = np.empty(len(vectors), np.int32), np.empty(len(vectors), np.float32)
+    size = -(-_PRODUCTS_AT_ONCE // len(codewords))
+    for start in range(0, len(vectors), size):
+        rows = slice(start, start + size)
+        nearness = vectors[rows] @ columns
+        nearness -= half
+        codes[rows] = nearness.argmax(1)
+        lengths = np.einsum("nd,nd->n", vectors[rows], vectors[rows])
+        distances[rows] = np.maximum(lengths - 2 * nearness.max(1), 0)
+    return codes, distances

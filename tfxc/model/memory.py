@@ -182,13 +182,20 @@ def _gradients_of_classes(model, batch_size, num_labels):
         in_place = (
             isinstance(head, DenseHead | UniformSparseHead | MACHHead) and tied_row_offset(head) is None
         )
-        return _size_of_gradients(trained) * (1 if in_place else 2)
+        return _size_of_gradients(trained) * (1 if in_place else 2) + _size_of_buckets(head, batch_size)
     num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
     of_classes = {id(weight) for weight in listed}
     whole = [weight for weight in model.head.trainable_weights if id(weight) not in of_classes]
     a_row = sum(_size_of_gradients([weight]) // max(1, weight.shape[0]) for weight in tables)
     return min(rows * a_row + _size_of_gradients(whole), _size_of_gradients(trained))
+
+
+def _size_of_buckets(head, batch_size):
+    """Bytes of the logits and log-probabilities of a MACH head's buckets, and of the gradients of both."""
+    if not isinstance(head, MACHHead):
+        return 0
+    return 4 * 4 * batch_size * head.num_repetitions * head.num_buckets
 
 
 def _draws(sampler, batch_size, num_labels):
