@@ -303,14 +303,6 @@ def test_files_that_cannot_be_read(tmp_path):
         from_frame(tmp_path / "log.csv", "who", "what")
 
 
-def test_a_column_that_changes_its_type_in_a_text_file_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
-    rows = [f"ann,tea,{price}" for price in [3] * 20 + [3.5]]
-    (tmp_path / "log.csv").write_text("\n".join(["who,what,price", *rows]) + "\n")
-    with pytest.raises(ValueError, match="cannot be read.* read the file with pandas"):
-        from_frame(tmp_path / "log.csv", "who", "what", columns=["price"])
-
-
 def test_one_line_in_the_log(caplog):
     with caplog.at_level(logging.INFO, "tfxc"):
         from_frame(pa.table(ROWS), "who", "what")

@@ -175,8 +175,46 @@ def test_a_wanted_column_that_is_empty_at_first(tmp_path, monkeypatch):
     path = written(tmp_path, "u,i,t,n\n" + "ann,tea,,\n" * 30 + "bob,rum,2024-05-01,3\n")
     with pytest.warns(UserWarning, match="30 bad of 31"):
         assert names_of(from_frame(path, "u", "i", "t", on_error="skip")) == {"bob": ["rum"]}
-    with pytest.raises(ValueError, match="'n' is empty in the first 0 MB .* read the file with pandas"):
+    with pytest.raises(ValueError, match="30 bad of 31 rows\n  row 0: the n is null"):
         from_frame(path, "u", "i", columns=["n"])
+
+
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        (["1"] * 30 + ["2.5"], [1.0, 2.5]),
+        ([""] * 30 + ["7"], [7]),
+        ([""] * 30 + ["7", "2.5"], [7.0, 2.5]),
+        ([""] * 30 + ["S"], [-1, 0]),
+        (["1"] * 30 + ["S"], "In CSV column #2: .* invalid value 'S'.* read the file with pandas"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*30 bad of 3")
+def test_a_wanted_column_whose_first_values_mislead(values, held, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
+    path = written(tmp_path, "u,i,n\n" + "".join(f"ann,tea,{value}\n" for value in values))
+    if isinstance(held, str):
+        with pytest.raises(ValueError, match=held):
+            from_frame(path, "u", "i", columns=["n"])
+        return
+    own = from_frame(path, "u", "i", columns=["n"], on_error="skip").columns["n"].values
+    assert list(dict.fromkeys(own.tolist())) == held and own.dtype.kind == np.array(held).dtype.kind
+
+
+def test_json_numbers_that_are_no_integers_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.json_tables._HEAD", 64)
+    rows = [{"u": 7, "i": "tea", "t": time} for time in [1] * 9 + [2.5]]
+    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    log = from_frame(path, "u", "i", "t")
+    assert log.user_ids == ["7"] and log.times[-2:].tolist() == [1, 2.5]
+
+
+def test_a_row_of_another_length_that_is_not_utf8(tmp_path, capfd):
+    path = written(tmp_path, "u,i\nann,tea\nann,caf\u00e9,1\n", encoding="latin-1")
+    for on_error in ("raise", "skip"):
+        with pytest.raises(ValueError, match="Row #3: Expected 2 columns, got 3"):
+            from_frame(path, "u", "i", on_error=on_error)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_what_the_line_readers_leave_to_from_frame(tmp_path):

@@ -1,6 +1,7 @@
 """Reads interactions from data frames, Arrow tables, Parquet and CSV files, also larger than memory."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tfxc.data.bad_rows import BadRows
@@ -8,7 +9,7 @@ from tfxc.data.choices import Choices
 from tfxc.data.column import Column
 from tfxc.data.interaction_table import is_number
 from tfxc.data.sequences import Sequences, check_column_name
-from tfxc.data.table import Table
+from tfxc.data.table import OtherType, Table
 from tfxc.data.table_sequences import table_sequences, time_columns
 from tfxc.data.tables import open_table
 from tfxc.data.vocabulary import Vocabulary
@@ -92,7 +93,6 @@ def from_frame(
     source = (
         os.fspath(frame) if is_path else f"{len(frame)} files from {frame[0]}" if is_list else "the table"
     )
-    bad = BadRows(source, "row", on_error)
     choices = Choices(ties, seed, missing, time_format)
     if isinstance(columns, str):
         raise ValueError(f"columns must be a list of names, but is the text {columns!r}: pass [{columns!r}].")
@@ -112,10 +112,18 @@ def from_frame(
     times = time_columns(time)
     named = [user, item, *times]
     text = named + [name for name, of_column in vocabularies.items() if of_column is not None]
-    table = open_table(frame, named + list(vocabularies), text, bad, encoding)
-    if isinstance(columns, Mapping):
-        _check_numbers(table, columns)
-    return table_sequences(table, user, item, times, bad, choices, vocabulary, vocabularies, directory)
+    changes: Counter = Counter()
+    while True:
+        bad = BadRows(source, "row", on_error)
+        table = open_table(frame, named + list(vocabularies), text, bad, encoding, changes)
+        if isinstance(columns, Mapping):
+            _check_numbers(table, columns)
+        try:
+            return table_sequences(
+                table, user, item, times, bad, choices, vocabulary, vocabularies, directory
+            )
+        except OtherType as error:  # the first values of a file misled about its types: read it again
+            changes.update(error.columns)
 
 
 def _check_numbers(table: Table, columns: Mapping[str, Column]):

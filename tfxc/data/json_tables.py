@@ -1,38 +1,46 @@
 """Reads columns of files with one JSON object a line."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.json
 
 from tfxc.data.files import File
-from tfxc.data.table import Table, check_columns, guarded, unreadable
+from tfxc.data.table import OtherType, Table, check_columns, guarded, unreadable
 
 _HEAD = 1 << 20
 _BLOCK = 1 << 23
 _KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 
-def open_json(files: list[File], columns: list[str], name: str, encoding: str | None) -> Table:
-    """Opens columns of files of JSON lines. The first MB decides their types; others may hold anything.
+def open_json(
+    files: list[File], columns: list[str], name: str, encoding: str | None, changes: Mapping[str, int]
+) -> Table:
+    """Opens columns of files of JSON lines. Columns that nobody asked for may hold anything.
+
+    The first MB decides the types. If later numbers are no integers, the batches raise `OtherType`, and
+    `changes` then counts the columns.
 
     Raises ValueError for a file that is none, or a column that is missing there, or of several types.
     """
+    found: dict[str, set] = {}
+    number = 0
     try:
         with files[0].as_utf8(encoding) as stream:
             head = stream.read(_HEAD)
-        objects = [
-            json.loads(line) for line in head.splitlines(True) if line.strip() and line.endswith(b"\n")
-        ]
-        objects = objects or [json.loads(head)]
-        found: dict[str, set] = {}
-        for own in objects:
-            for key, value in own.items():
-                found.setdefault(key, set()).update([type(value)] * (value is not None))
+        lines = head.splitlines(True)
+        for line in lines:
+            number += 1
+            if line.strip() and (line.endswith(b"\n") or len(lines) == 1):  # the last may go on
+                for key, value in json.loads(line).items():
+                    found.setdefault(key, set()).update([type(value)] * (value is not None))
     except (pa.ArrowException, OSError, ValueError, AttributeError, RecursionError) as error:
-        raise unreadable(name, error, "JSON needs one object a line, in UTF-8. ") from error
+        hint = "JSON needs one object a line, in UTF-8. "
+        raise unreadable(f"{name}, line {number},", error, hint) from error
     check_columns(columns, list(found), name)
+    for column in changes:
+        found[column] = {float}
     schema = pa.schema([(column, _kind(column, found[column], name)) for column in columns])
     return Table(name, schema, guarded(name, _batches(files, schema, encoding)))
 
@@ -52,5 +60,11 @@ def _batches(files, schema, encoding) -> Iterator[pa.RecordBatch]:
     parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     options = pyarrow.json.ReadOptions(use_threads=False, block_size=_BLOCK)
     for file in files:
-        for batch in pyarrow.json.open_json(file.as_utf8(encoding), options, parse):
-            yield batch.select(schema.names)
+        try:
+            for batch in pyarrow.json.open_json(file.as_utf8(encoding), options, parse):
+                yield batch.select(schema.names)
+        except pa.ArrowInvalid as error:
+            integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+            if integers and "Failed to convert JSON to int64" in str(error):
+                raise OtherType(integers) from error
+            raise

@@ -10,7 +10,10 @@ from tfxc.data.warn import warn
 
 _BYTES_PER_CHUNK = 1 << 18  # fits into the cache, together with the arrays made of it
 _QUOTE, _LINE_FEED, _RETURN, _BACKSLASH = b'"\n\r\\'
-DOUBLED = r'in CSV, quotes inside quotes are doubled, so write "" for \"'
+DOUBLED = (
+    r'in CSV, quotes inside quotes are doubled, so write "" for \", or pass the data frame of '
+    r'pandas.read_csv(path, escapechar="\\") to tfxc.data.from_frame'
+)
 
 
 def num_line_ends(text: str) -> int:

@@ -1,6 +1,7 @@
 """Opens data frames and files as tables."""
 
 import os
+from collections import Counter
 
 import pyarrow as pa
 
@@ -13,7 +14,12 @@ from tfxc.data.text_tables import open_text
 
 
 def open_table(
-    frame, columns: list[str], text: list[str], bad: BadRows, encoding: str | None = None
+    frame,
+    columns: list[str],
+    text: list[str],
+    bad: BadRows,
+    encoding: str | None = None,
+    changes: Counter | None = None,
 ) -> Table:
     """Opens some columns of a data frame, an Arrow table or files.
 
@@ -24,22 +30,23 @@ def open_table(
         text: columns that stay strings when read from a text file: "007" is not 7.
         bad: collects the rows of a text file that have too few or too many fields.
         encoding: of text files; None for UTF-8.
+        changes: how often `OtherType` named a column before. Each time a wider type is tried.
 
     Raises:
         ValueError: for another kind of frame or file, a folder without data, or a column that is missing or
             occurs twice.
     """
     if isinstance(frame, str | os.PathLike | list | tuple):
-        files = find_files(frame)
+        files, changes = find_files(frame), changes or Counter()
         kinds = {file.kind or "parquet" for file in files}
         if len(kinds) > 1:
             raise ValueError(
                 f"{bad.source} holds files of several kinds, {sorted(kinds)}: pass those of one kind."
             )
         if kinds == {"csv"}:
-            return open_text(files, columns, text, bad, encoding)
+            return open_text(files, columns, text, bad, encoding, changes)
         if kinds == {"json"}:
-            return open_json(files, columns, bad.source, encoding)
+            return open_json(files, columns, bad.source, encoding, changes)
         return open_parquet(files, columns, text, bad.source)
     if hasattr(frame, "collect_schema") and not hasattr(frame, "__arrow_c_stream__"):  # a LazyFrame of Polars
         check_columns(columns, frame.collect_schema().names(), bad.source)

@@ -1,6 +1,9 @@
 """Reads columns of text files with a header and a delimiter."""
 
-from collections.abc import Iterator
+import contextlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.csv
@@ -8,125 +11,125 @@ import pyarrow.csv
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.files import File
 from tfxc.data.headers import delimiter_of, own_names, plain_names
-from tfxc.data.quotes import QuotedLines, num_line_ends
-from tfxc.data.table import Table, check_columns, converted, rows_of, unreadable
+from tfxc.data.quotes import DOUBLED, QuotedLines, num_line_ends
+from tfxc.data.table import OtherType, Table, check_columns, converted, rows_of, unreadable
 from tfxc.data.warn import warn
 
 _BLOCK = 1 << 23
 _HEAD = 1 << 16
 _NO_HEADER = " If it has no header, tfxc.data.read_interactions reads it."
+# What is tried for a column whose first values are integers, or empty.
+_WIDER = {
+    pa.int64(): [pa.int64(), pa.float64()],
+    pa.null(): [pa.int64(), pa.float64(), pa.binary()],
+}
 
 
 def open_text(
-    files: list[File], columns: list[str], text: list[str], bad: BadRows, encoding: str | None
+    files: list[File],
+    columns: list[str],
+    text: list[str],
+    bad: BadRows,
+    encoding: str | None,
+    changes: Mapping[str, int],
 ) -> Table:
     """Opens columns of text files, each with a header.
 
-    The first 8 MB decide the types of columns not in `text`. The delimiter is the one by which the header has
-    all columns. Those in `text`, and columns that nobody asked for, are bytes, so that what is not UTF-8 only
-    concerns its row.
+    The delimiter is the one by which the header has all columns. Those in `text`, and columns that nobody
+    asked for, are bytes, so that what is not UTF-8 only concerns its row. The first 8 MB decide the types of
+    the others. Where later values do not fit, the batches raise `OtherType`; `changes` tells how often they
+    did for a column, and each time a wider type is tried.
 
     Raises ValueError for a file that cannot be read, and for a column that is missing or of unknown type.
     """
     first = files[0]
-    try:
+    with _readable(first, encoding):
         with first.as_utf8(encoding) as stream:
             head = stream.read(_HEAD)
         usual = "\t" if first.suffix in (".tsv", ".inter") else ","
         delimiter = delimiter_of(head.decode("utf-8-sig", "replace"), columns, usual)
-        found = _reader(first, delimiter, encoding, {}, lambda row: "skip").schema
+        found = _reader(first, delimiter, encoding).schema
         names = found.names
-    except UnicodeError as error:
-        raise _not_decoded(first, encoding, error) from error
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(first, error) from error
-    own = _own_names(columns, names, first)
-    kinds = {
-        name: pa.binary() if name in text else found.field(raw).type
-        for name, raw in zip(columns, own, strict=True)
-    }
-    for name, kind in kinds.items():
-        if pa.types.is_null(kind):
-            raise ValueError(
-                f"The column {name!r} is empty in the first {_BLOCK >> 20} MB of {first}, which decide "
-                "between numbers and categories: read the file with pandas and pass the data frame."
-            )
-    schema = pa.schema(kinds)
-    skipped: list[int] = []
-    batches = _batches(files, delimiter, encoding, schema, bad, skipped)
-    return Table(bad.source, schema, batches, skipped=skipped, is_text=True)
+    kinds, may_change = {}, []
+    for name, own in zip(columns, _own_names(columns, names, first), strict=True):
+        kind = found.field(own).type
+        wider = [pa.binary()] if name in text else _WIDER.get(kind, [kind])
+        kinds[name] = wider[changes[name]]
+        may_change += [name] if changes[name] + 1 < len(wider) else []
+    rows = _Rows(delimiter, encoding, pa.schema(kinds), may_change, bad)
+    return Table(bad.source, rows.schema, rows.batches(files), skipped=rows.skipped, is_text=True)
 
 
-def _batches(files, delimiter, encoding, schema, bad, skipped) -> Iterator[pa.RecordBatch]:
-    num_rows = 0  # of all files, with those that were skipped
-    for file in files:
-        reading = _TextFile(file, delimiter, encoding, schema, bad, skipped, num_rows)
-        yield from reading.batches()
-        num_rows = reading.num_rows + len(skipped)
+class _Rows:
+    """The rows of text files, which are numbered from 0 through all files."""
 
+    def __init__(self, delimiter, encoding, schema, may_change, bad):
+        self.schema, self.skipped = schema, []
+        self._delimiter, self._encoding, self._may_change, self._bad = delimiter, encoding, may_change, bad
+        self._num_rows = 0  # in batches so far
+        self._offset = 0  # what to add to Arrow's number of a row
 
-class _TextFile:
-    """One of several text files, whose rows are numbered from the end of the files before it."""
+    def batches(self, files: list[File]) -> Iterator[pa.RecordBatch]:
+        """Yields the wanted columns. At the end of each file it checks the quotes and the last line."""
+        for file in files:
+            with _readable(file, self._encoding):
+                names = _reader(file, self._delimiter, self._encoding).schema.names
+            own = _own_names(self.schema.names, names, file)
+            self._offset = self._num_rows + len(self.skipped) - 2  # Arrow counts from 1, with the header
+            yield from self._of_file(file, names, own)
+            _warn_without_end(file, self._encoding)
 
-    def __init__(self, file, delimiter, encoding, schema, bad, skipped, first_row):
-        self._file, self._encoding, self._schema = file, encoding, schema
-        self._bad, self._skipped, self._first_row = bad, skipped, first_row
-        self.num_rows = first_row - len(skipped)  # that were in batches so far
-        try:
-            names = _reader(file, delimiter, encoding, {}, lambda row: "skip").schema.names
-            self._own = _own_names(schema.names, names, file)
-            kinds = dict.fromkeys(names, pa.binary()) | dict(zip(self._own, schema.types, strict=True))
-            self._reader = _reader(file, delimiter, encoding, kinds, self._reject)
-        except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise self._unreadable(error) from error
-        self._lines = QuotedLines(file, lambda: file.as_utf8(encoding), delimiter)
-        self._others = [number for number, name in enumerate(names) if name not in self._own]
-        for number in self._others:
+    def _of_file(self, file, names, own):
+        kinds = dict.fromkeys(names, pa.binary()) | dict(zip(own, self.schema.types, strict=True))
+        wanted = dict(zip(own, self.schema.names, strict=True))
+        others = [number for number, name in enumerate(names) if name not in wanted]
+        lines = QuotedLines(file, lambda: file.as_utf8(self._encoding), self._delimiter)
+        for number in others:
             name = names[number]
-            self._lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may span rows, too
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the wanted columns. At the end it checks the quotes and the last line."""
-        try:
-            for batch in self._reader:
-                for number in self._others:
-                    self._lines.note(batch.schema.names[number], batch.column(number), self.num_rows)
-                for name in self._own:
-                    self._lines.note_escapes(batch[name])
-                self.num_rows += len(batch)
-                yield converted(batch.select(self._own).rename_columns(self._schema.names), self._schema)
-        except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise self._unreadable(error) from error
-        self._lines.report(lambda position: rows_of(self._skipped, position))
-        self._warn_without_end()
+            lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may span rows, too
+        may_change = {number: wanted[name] for number, name in enumerate(names) if name in wanted}
+        may_change = {number: name for number, name in may_change.items() if name in self._may_change}
+        with _readable(file, self._encoding):
+            reader = _reader(file, self._delimiter, self._encoding, kinds, self._reject)
+        while True:
+            with _readable(file, self._encoding, may_change):
+                batch = next(reader, None)
+            if batch is None:
+                break
+            for number in others:
+                lines.note(names[number], batch.column(number), self._num_rows)
+            for name in own:
+                lines.note_escapes(batch[name])
+            self._num_rows += len(batch)
+            yield converted(batch.select(own).rename_columns(self.schema.names), self.schema)
+        lines.report(lambda position: rows_of(self.skipped, position))
 
     def _reject(self, row):
-        number = self._first_row + row.number - 2  # Arrow counts from 1 and includes the header
-        self._skipped.append(number)
+        if not row.text.strip():
+            self._offset -= 1
+            return "skip"
+        number = row.number + self._offset
+        self.skipped.append(number)
         num_ends = num_line_ends(row.text)
-        inside = f", and {num_ends} line ends inside quotes" if num_ends else ""
-        self._bad.reject(
-            number, f"found {row.actual_columns} fields, expected {row.expected_columns}{inside}"
-        )
+        reason = f"found {row.actual_columns} fields, expected {row.expected_columns}"
+        reason += f", and {num_ends} line ends inside quotes" if num_ends else ""
+        reason += f"; {DOUBLED}" if '\\"' in row.text else ""
+        self._bad.reject(number, reason)
         return "skip"
 
-    def _unreadable(self, error) -> ValueError:
-        if isinstance(error, UnicodeError):
-            return _not_decoded(self._file, self._encoding, error)
-        return unreadable(self._file, error)
 
-    def _warn_without_end(self):
-        """Warns of a last line without a line end. Decompression itself detects a truncated file."""
-        if self._file.path.lower().endswith((".gz", ".bz2", ".zst", ".lz4")):
-            return
-        with self._file.file_system.open_input_file(self._file.path) as file:
-            file.seek(max(0, file.size() - 40))
-            last = file.read()
-        if not last.decode(self._encoding or "utf-8", "replace").endswith(("\n", "\r")):
-            warn(
-                f"{self._file}: the last line has no line end ({last.splitlines()[-1]!r}). It was read as it "
-                "is. If the file is truncated there, fetch it again."
-            )
+def _warn_without_end(file, encoding):
+    """Warns of a last line without a line end. Decompression itself detects a truncated file."""
+    if file.path.lower().endswith((".gz", ".bz2", ".zst", ".lz4")):
+        return
+    with file.file_system.open_input_file(file.path) as opened:
+        opened.seek(max(0, opened.size() - 40))
+        last = opened.read()
+    if not last.decode(encoding or "utf-8", "replace").endswith(("\n", "\r")):
+        warn(
+            f"{file}: the last line has no line end ({last.splitlines()[-1]!r}). It was read as it is. If "
+            "the file is truncated there, fetch it again."
+        )
 
 
 def _own_names(columns, names, file) -> list[str]:
@@ -138,7 +141,7 @@ def _own_names(columns, names, file) -> list[str]:
     return own or []
 
 
-def _reader(file, delimiter, encoding, kinds, reject) -> pyarrow.csv.CSVStreamingReader:
+def _reader(file, delimiter, encoding, kinds=None, reject=lambda row: "skip"):
     return pyarrow.csv.open_csv(
         file.as_utf8(encoding),
         # With threads, Arrow does not know the number of an invalid row.
@@ -148,9 +151,24 @@ def _reader(file, delimiter, encoding, kinds, reject) -> pyarrow.csv.CSVStreamin
     )
 
 
-def _not_decoded(file, encoding, error) -> ValueError:
-    where = "it is not" if encoding else "its header is not"
-    return ValueError(
-        f"{file} must be {encoding or 'UTF-8'}, but {where} ({error}): save it as UTF-8, or pass encoding= "
-        '"latin-1", "cp1252" or what it is. (What Excel calls Unicode text is UTF-16.)'
-    )
+@contextlib.contextmanager
+def _readable(file, encoding, may_change=None):
+    """Turns errors into a ValueError, or into `OtherType` for columns that may change, by their numbers."""
+    # pyarrow decodes an invalid row before it calls the handler. If that fails it prints a trace, and stops.
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda told: None if told.exc_type is UnicodeDecodeError else hook(told)
+    try:
+        yield
+    except UnicodeError as error:
+        where = "it is not" if encoding else "its header is not"
+        raise ValueError(
+            f"{file} must be {encoding or 'UTF-8'}, but {where} ({error}): save it as UTF-8, or pass "
+            'encoding= "latin-1", "cp1252" or what it is. (What Excel calls Unicode text is UTF-16.)'
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        number = re.match(r"In CSV column #(\d+): .*CSV conversion error", str(error))
+        if may_change and number and int(number[1]) in may_change:
+            raise OtherType([may_change[int(number[1])]]) from error
+        raise unreadable(file, error) from error
+    finally:
+        sys.unraisablehook = hook
