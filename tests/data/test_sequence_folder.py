@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from tfxc import atomic_write
-from tfxc.data import from_frame, open_sequences, sequence_evaluation_dataset
+from tfxc.data import Column, Vocabulary, from_frame, k_core, open_sequences, sequence_evaluation_dataset
 
 
 @pytest.fixture
@@ -18,6 +18,14 @@ def folder(tmp_path):
     frame = pandas.DataFrame({"u": ["a", "b", "a"], "i": [1, 2, 3], "t": [3, 2, 1], "c": ["x", "x", None]})
     from_frame(frame, "u", "i", "t", columns=["c"], directory=tmp_path / "log")
     return tmp_path / "log"
+
+
+def test_normal_forms_are_kept(tmp_path):
+    frame = pandas.DataFrame({"u": ["a"], "i": ["tea "], "c": ["x "]})
+    given = {"c": Column([0], Vocabulary(["x"], "NFKC"))}
+    log = from_frame(frame, "u", "i", None, given, Vocabulary(["tea"], "NFC"), tmp_path / "log")
+    assert log.vocabulary == Vocabulary(["tea"], "NFC") == k_core(log, 1, 1)[0].vocabulary
+    assert log.columns["c"].vocabulary == Vocabulary(["x"], "NFKC")
 
 
 def data_of(folder):

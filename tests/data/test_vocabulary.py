@@ -104,12 +104,13 @@ def test_repeated_name():
         Vocabulary(["a", "b", "a"])
 
 
+@pytest.mark.parametrize("form", [None, "NFC", "NFKD"])
 @pytest.mark.parametrize("names", [ODD_NAMES, ["one"], []])
-def test_save_and_load(tmp_path, names):
+def test_save_and_load(tmp_path, names, form):
     path = tmp_path / "vocabulary.txt"
     path.write_text("an older file")
-    Vocabulary(names).save(path)
-    assert Vocabulary.load(path) == Vocabulary(names)
+    Vocabulary(names, form).save(path)
+    assert Vocabulary.load(path) == Vocabulary(names, form)
     assert len(path.read_bytes().split(b"\n")) == len(names) + 2
     assert os.listdir(tmp_path) == ["vocabulary.txt"]
 
@@ -168,3 +169,4 @@ def test_merge_keeps_ids_and_gives_those_of_retired_names_to_new_ones():
     assert Vocabulary.merge(old, ["x", "y"]).names == ["x", "y"]
     with pytest.raises(ValueError, match="'a' occurs twice"):
         Vocabulary.merge(old, ["a", "a"])
+    assert Vocabulary.merge(Vocabulary(["a"], "NFC"), ["a ", "b"]) == Vocabulary(["a", "b"], "NFC")

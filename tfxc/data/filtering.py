@@ -77,11 +77,11 @@ def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[
 def _subset(sequences, kept, user_counts, item_counts) -> Sequences:
     kept_users, kept_items = np.flatnonzero(user_counts), np.flatnonzero(item_counts)
     new_ids = np.cumsum(item_counts > 0) - 1
-    user_ids, times, names = sequences.user_ids, sequences.times, sequences.vocabulary.names
+    user_ids, times, vocabulary = sequences.user_ids, sequences.times, sequences.vocabulary
     return Sequences(
         new_ids[sequences.items[kept]],
         np.concatenate([[0], np.cumsum(user_counts[kept_users])]),
-        Vocabulary(names[kept_items]),
+        Vocabulary(vocabulary.names[kept_items], vocabulary.normalize),
         None if user_ids is None else Names(user_ids)[kept_users],
         None if times is None else times[kept],
         {name: column.take(kept) for name, column in sequences.columns.items()},

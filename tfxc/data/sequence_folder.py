@@ -60,17 +60,17 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
     def names(name):
         return Names(_mapped_names(os.path.join(folder, f"{name}.arrow")))
 
-    def column(number, has_names):
-        vocabulary = Vocabulary(names(f"column{number}")) if has_names else None
+    def column(number, has_names, form=None):
+        vocabulary = Vocabulary(names(f"column{number}"), form) if has_names else None
         return Column(array(f"column{number}"), vocabulary)
 
     return Sequences(
         array("items"),
         array("offsets"),
-        Vocabulary(names("items")),
+        Vocabulary(names("items"), index.get("normalize")),
         names("users"),
         array("times") if "times.npy" in index["files"] else None,
-        {name: column(number, has_names) for number, (name, has_names) in enumerate(index["columns"])},
+        {name: column(number, *kept) for number, (name, *kept) in enumerate(index["columns"])},
     )
 
 
@@ -127,7 +127,11 @@ def write_index(
         "files": {
             name: _size_and_checksum(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
         },
-        "columns": [[name, of_column is not None] for name, of_column in columns.items()],
+        "normalize": vocabulary.normalize,
+        "columns": [
+            [name, False] if of_column is None else [name, True, of_column.normalize]
+            for name, of_column in columns.items()
+        ],
     }
     with open(os.path.join(folder, _INDEX), "w", encoding="utf-8") as file:
         json.dump({**index, "checksum": _checksum_of_index(index)}, file, indent=1)

@@ -73,7 +73,7 @@ class Vocabulary:
             ['tea', 'rum', 'salt', 'gin']
         """
         old = old if isinstance(old, Vocabulary) else cls(old)
-        given = cls(names).names
+        given = cls(names, old.normalize).names
         place = pc.index_in(old.names.array, value_set=given.array)
         place = pc.fill_null(place.cast("int64"), -1).to_numpy(zero_copy_only=False)
         chosen = np.full(len(given), -1)
@@ -85,7 +85,7 @@ class Vocabulary:
         move = move[move >= 0]
         is_placed[move] = True
         chosen[chosen < 0] = np.concatenate([move, np.flatnonzero(~is_placed)])
-        return cls(given[chosen])
+        return cls(given[chosen], old.normalize)
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -160,14 +160,15 @@ class Vocabulary:
         return flat.reshape(ids.shape).tolist()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a UTF-8 text file: a header with number and checksum of the names, then one name a line.
+        """Writes a UTF-8 text file: a header with number, checksum and normal form, then one name a line.
 
         A backslash, newline or carriage return inside a name is written as `\\\\`, `\\n` or `\\r`. A complete
         new file replaces an older one.
         """
         text = "".join(_escape(name) + "\n" for name in self.names).encode()
         with atomic_write(path) as aside, open(aside, "wb") as file:
-            file.write(f"{_HEADER} {len(self)} {zlib.crc32(text):08x}\n".encode())
+            form = f" {self.normalize}" if self.normalize else ""
+            file.write(f"{_HEADER} {len(self)} {zlib.crc32(text):08x}{form}\n".encode())
             file.write(text)
 
     @classmethod
@@ -179,7 +180,7 @@ class Vocabulary:
         """
         with open(path, "rb") as file:
             header, text = file.readline(), file.read()
-        told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})\n" % _HEADER.encode(), header)
+        told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})(?: (NFK?[CD]))?\n" % _HEADER.encode(), header)
         if told is None:
             raise ValueError(
                 f"{path} is not a vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
@@ -202,7 +203,8 @@ class Vocabulary:
                 f"{path} is damaged or was edited: its names do not have the checksum of its header. Write "
                 "it again by Vocabulary.save."
             )
-        return cls(_unescape(line) for line in lines[:-1])
+        names = (_unescape(line) for line in lines[:-1])
+        return cls(names, None if told[3] is None else told[3].decode())
 
 
 class _Ids(dict):
