@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import decimal
+import gzip
 import json
 import uuid
 from pathlib import Path
@@ -223,6 +224,22 @@ def test_what_the_line_readers_leave_to_from_frame(tmp_path):
         for source in (tmp_path / "log.parquet", tmp_path, [tmp_path / "log.csv"]):
             with pytest.raises(ValueError, match="tfxc.data.from_frame"):
                 read(source)
+
+
+@pytest.mark.parametrize("read", [from_frame, read_csv])
+def test_suffixes_in_capitals(read, tmp_path):
+    path = tmp_path / "LOG.CSV.GZ"
+    path.write_bytes(gzip.compress(b"u,i\nann,tea\n"))
+    assert names_of(read(path, "u", "i")) == {"ann": ["tea"]}
+
+
+def test_frames_of_other_numbers():
+    sparse = pandas.DataFrame({"u": pandas.arrays.SparseArray([1]), "i": [1]})
+    with pytest.raises(ValueError, match="Sparse pandas data .*: convert it to one type"):
+        from_frame(sparse, "u", "i")
+    table = pa.table({"u": pa.array(np.float16([1, 2])), "i": [1, 1], "n": [decimal.Decimal("1.5")] * 2})
+    log = from_frame(table, "u", "i", columns=["n"])
+    assert log.user_ids == ["1", "2"] and log.columns["n"].values.tolist() == [1.5, 1.5]
 
 
 def test_a_lazy_frame():

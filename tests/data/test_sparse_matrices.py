@@ -57,10 +57,12 @@ def test_two_files_hold_what_one_does(features, labels, tmp_path):
 
 
 def test_what_hand_made_files_hold(tmp_path):
-    text = "6 3 4\n0, 1, 2 0:1\n0,1, 0:1\n1 0: .50\n0.0,1.0 0:1\n2 , 1 1 : 2\n3\t1:1\n"
+    text = "7 3 4\n0, 1, 2 0:1\n0,1, 0:1\n1 0: .50\n0.0,1.0 0:1\n2 , 1 1 : 2\n3\t1:1\n0:1 1:1\n"
     points = read_extreme_classification(written(tmp_path, "t.txt", text))
-    assert [row.indices.tolist() for row in points.labels] == [[0, 1, 2], [0, 1], [1], [0, 1], [1, 2], [3]]
-    assert points.features.toarray()[:, :2].tolist() == [[1, 0], [1, 0], [0.5, 0], [1, 0], [0, 2], [0, 1]]
+    labels = [row.indices.tolist() for row in points.labels]
+    assert labels == [[0, 1, 2], [0, 1], [1], [0, 1], [1, 2], [3], []]
+    features = [[1, 0], [1, 0], [0.5, 0], [1, 0], [0, 2], [0, 1], [1, 1]]
+    assert points.features.toarray()[:, :2].tolist() == features
 
 
 def test_ids_from_one_are_told_and_read(tmp_path):
@@ -116,6 +118,37 @@ def test_bad_lines_of_either_file_leave_the_point_out(tmp_path):
         read_extreme_classification(tmp_path / "y.npz")
 
 
+def test_lines_that_are_not_utf8_keep_their_rows(tmp_path):
+    read = {
+        "x.txt": lambda path: read_sparse_matrix(path, "skip").getnnz(1).tolist(),
+        "x.json": lambda path: read_sparse_matrix(path, "skip", num_columns=2).getnnz(1).tolist(),
+        "t.txt": lambda path: [len(text) for text in read_texts(path, on_error="skip")],
+    }
+    lines = {"x.txt": b"4 2\n\xff\n0:1\n1:1\n\xff\n", "t.txt": b"\xff\na\nb\n\xff\n"}
+    lines["x.json"] = b'\xff\n{"target_ind": [1]}\n\n{"target_ind": [0]}\n\xff\n'
+    for name, text in lines.items():
+        with pytest.warns(UserWarning, match="2 bad of [45] lines"):
+            assert read[name](written(tmp_path, name, text)) == [0, 1, 1, 0]
+    with pytest.warns(UserWarning, match="2 bad of 5 lines"):
+        path = written(tmp_path, "x.txt", lines["x.txt"])
+        points = read_extreme_classification(path, "skip", labels=as_npz(tmp_path, "y", np.eye(4)))
+    assert points.features.indices.tolist() == [0, 1] and points.labels.indices.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+@pytest.mark.parametrize("row", [7, -1])
+def test_an_archive_with_ids_out_of_range(row, form, tmp_path):
+    parts = {"data": [1.0], "indices": [row], "indptr": [0, 1], "shape": [1, 1], "format": form.encode()}
+    np.savez(tmp_path / "x.npz", **parts)
+    with pytest.raises(ValueError, match="must hold a matrix of numbers .*indices must be"):
+        read_sparse_matrix(tmp_path / "x.npz")
+
+
+def test_an_archive_of_one_array(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.eye(2))
+    assert read_sparse_matrix(tmp_path / "x.npz").toarray().tolist() == np.eye(2).tolist()
+
+
 @pytest.mark.parametrize("name", ["x.npz", "x.npy"])
 def test_arrays_that_are_none(name, tmp_path):
     for content in (b"", b"PK\x03\x04", b"\x93NUMPY"):
@@ -128,6 +161,10 @@ def test_arrays_that_are_none(name, tmp_path):
 
 def test_json_lines(tmp_path):
     path = written(tmp_path, "t.json", '{"title": "a", "target_ind": [0, 9]}\n{"title": 5}\n[]\nx\n')
+    with pytest.raises(ValueError, match="JSON is read by read_sparse_matrix.path, num_columns="):
+        read_extreme_classification(path, labels=path)
+    with pytest.raises(ValueError, match="line 1: no JSON object with a list of ids"):
+        read_sparse_matrix(written(tmp_path, "b.json", '{"target_ind": [true]}\n'), num_columns=3)
     with pytest.raises(ValueError, match="pass num_columns="):
         read_sparse_matrix(path)
     with pytest.raises(
@@ -162,3 +199,5 @@ def test_pairs_that_count_in_no_metric(tmp_path):
     assert labels.numpy().tolist() == [[0], [1], [-1]] and points.labels.nnz == 3
     with pytest.raises(ValueError, match="filter_labels must be pairs .* belong to another set"):
         classification_dataset(points, 3, filter_labels=[[0, 4]])
+    with pytest.raises(ValueError, match=r"must be pairs \[P, 2\], but are of shape \(2, 3\)"):
+        classification_dataset(points, 3, filter_labels=[[0, 1, 2], [0, 1, 2]])

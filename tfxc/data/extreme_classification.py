@@ -130,15 +130,15 @@ def read_extreme_classification(
             raise ValueError(
                 f"{path} holds features or labels alone: pass both files, labels= being the second."
             )
-        parts, _ = read_rows(LineReader(path, on_error), 2, first_id)
-        return LabeledPoints(*(part.matrix() for part in parts))
-    matrices, are_good = zip(*(_with_good(own, on_error, first_id) for own in (path, labels)), strict=True)
-    if matrices[0].shape[0] != matrices[1].shape[0]:
-        raise ValueError(
-            f"{path} holds {matrices[0].shape[0]} points, but {labels} those of {matrices[1].shape[0]}: they "
-            "belong to different sets."
-        )
-    is_good = np.logical_and(*are_good)
+        matrices, is_good = read_rows(LineReader(path, on_error), 2, first_id)
+    else:
+        (one, is_one), (other, is_other) = (_with_good(own, on_error, first_id) for own in (path, labels))
+        if one.shape[0] != other.shape[0]:
+            raise ValueError(
+                f"{path} holds {one.shape[0]} points, but {labels} those of {other.shape[0]}: they belong to "
+                "different sets."
+            )
+        matrices, is_good = [one, other], is_one & is_other
     return LabeledPoints(*(matrix if is_good.all() else matrix[is_good] for matrix in matrices))
 
 
@@ -147,8 +147,8 @@ def _with_good(path, on_error, first_id):
     if one_file(path).suffix in (".npz", ".npy"):
         matrix = read_sparse_matrix(path)
         return matrix, np.ones(matrix.shape[0], bool)
-    (rows,), is_good = read_rows(LineReader(path, on_error), 1, first_id)
-    return rows.matrix(), is_good
+    (matrix,), is_good = read_rows(LineReader(path, on_error), 1, first_id)
+    return matrix, is_good
 
 
 def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPoints) -> None:
@@ -238,7 +238,10 @@ def classification_dataset(
 
 def _pairs(pairs, shape) -> scipy.sparse.csr_matrix:
     """Returns pairs [P, 2] as a bool matrix."""
-    pairs = integers(pairs, "filter_labels").reshape(-1, 2)
+    pairs = integers(pairs, "filter_labels")
+    pairs = pairs if pairs.size else pairs.reshape(0, 2)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"filter_labels must be pairs [P, 2], but are of shape {pairs.shape}.")
     if len(pairs) and ((pairs < 0) | (pairs >= shape)).any():
         raise ValueError(
             f"filter_labels must be pairs of a point and a label below {shape}, but reach {pairs.max(0)}: "

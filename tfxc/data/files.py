@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".xz")
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": None}  # as Arrow calls them
 _KINDS = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -42,10 +42,15 @@ class File:
         return self.path
 
     @property
+    def packing(self) -> str:
+        """The suffix of compression in lower case, or nothing: `.gz` of `LOG.CSV.GZ`."""
+        suffix = os.path.splitext(self.path.lower())[1]
+        return suffix if suffix in _PACKED else ""
+
+    @property
     def suffix(self) -> str:
-        """The suffix in lower case, without one of compression: `.csv` of `LOG.CSV.gz`."""
-        stem, suffix = os.path.splitext(self.path.lower())
-        return os.path.splitext(stem)[1] if suffix in _PACKED else suffix
+        """The suffix in lower case, without one of compression: `.csv` of `LOG.CSV.GZ`."""
+        return os.path.splitext(self.path.lower().removesuffix(self.packing))[1]
 
     @property
     def kind(self) -> str | None:
@@ -72,12 +77,12 @@ class File:
 
         Raises ValueError for what is packed by xz, and for an unknown encoding.
         """
-        if self.path.endswith(".xz"):
+        if self.packing == ".xz":
             raise ValueError(
                 f"{self} is packed by xz, which only tfxc.data.read_csv and read_interactions read: "
                 "decompress it first."
             )
-        stream = self.file_system.open_input_stream(self.path, compression="detect")
+        stream = self.file_system.open_input_stream(self.path, compression=_PACKED.get(self.packing))
         try:
             return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
         except LookupError as error:

@@ -17,10 +17,11 @@ from tfxc.data.warn import warn
 _SPELLINGS = pa.array(
     [
         *("NULL", "Null", "null", r"\N", "nan", "NaN", "NAN", "None", "none", "NONE"),
-        *("N/A", "n/a", "#N/A", "NA", "<NA>", "NaT", "nil", "undefined"),
+        *("N/A", "n/a", "#N/A", "NA", "<NA>", "NaT", "nil", "(null)", "undefined"),
     ],
     pa.large_string(),
 )
+_MANY = 100  # times
 _PER_BLOCK = 1 << 20
 _COMPARED = 1 << 10  # pairs of names a block
 
@@ -88,6 +89,11 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
                 "but are "
                 f'read as seconds: pass time_format="{unit}", or "s" if they are none.'
             )
+        if _are_ratings(sequences.times):
+            found.append(
+                f"The times are numbers from {sequences.times.min():g} to {sequences.times.max():g}, which "
+                "look like ratings: name the column of times."
+            )
         if not know_order:
             found += _tied(sequences)
     return found
@@ -97,6 +103,13 @@ def warn_of(sequences: Sequences, source, know_order: bool = False, know_unit: b
     """Warns of each of the ``findings``."""
     for finding in findings(sequences, know_order, know_unit):
         warn(f"{source}: {finding}")
+
+
+def _are_ratings(times: np.ndarray) -> bool:
+    """Whether many times are a few numbers from 0 to 10."""
+    if times.dtype.kind == "M" or len(times) < _MANY or times.min() < 0 or times.max() > 10:
+        return False
+    return len(np.unique(times)) <= 11
 
 
 def _spelled_missing(role, names: pa.Array, count):

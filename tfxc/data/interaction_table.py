@@ -69,8 +69,8 @@ class InteractionTable:
         self._table, self._bad = table, bad
         self._user, self._item, self._time = user, item, time
         self.users, self.items = encoder(user, None), encoder(item, vocabulary)
-        self._vocabulary, self._missing = vocabulary, set(choices.missing)
-        self._times = TimeColumn(time, list(map(kind, time)), choices.time_format) if time else None
+        self._vocabulary = vocabulary
+        self._times = TimeColumn(time, list(map(kind, time)), choices.time_format, missing) if time else None
         self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
         self._given = columns
         self._encoders = {user: self.users, item: self.items} | {
@@ -160,11 +160,7 @@ class InteractionTable:
         texts = {name: block[name] for name in self._encoders}
         of_times: _Reasons = {}
         if self._times is not None:
-            columns = [block[name] for name in self._time]
-            arrays["times"], found = self._times.times(*columns)
-            for position, reason in found.items():
-                own = {str(column[position].as_py()).strip() for column in columns}
-                of_times[position] = None if own & self._missing else reason
+            arrays["times"], of_times = self._times.times(*(block[name] for name in self._time))
             if of_times and self._table.is_text:
                 texts |= {name: block[name].dictionary_encode() for name in self._time}
         if self._table.is_text:
@@ -283,7 +279,8 @@ def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column of an Arrow type keeps its values. Other columns are encoded as ids."""
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _no_number(column: pa.ChunkedArray) -> np.ndarray:
@@ -292,6 +289,8 @@ def _no_number(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns the numbers in their own type. Nulls become 0; they are rejected later."""
+    """Returns the numbers in their own type, decimals as float64. Nulls become 0; they are rejected later."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
     return filled.to_numpy().astype(column.type.to_pandas_dtype(), copy=False)

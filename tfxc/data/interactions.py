@@ -172,7 +172,7 @@ def read_csv(
 def _head(lines: LineReader) -> str:
     """Returns the start of a file; ValueError for one of JSON."""
     head = lines.head()
-    if head.lstrip("\ufeff").startswith("{"):
+    if head.startswith("{"):
         raise ValueError(f"{lines.path} holds JSON: tfxc.data.from_frame reads files of JSON lines (.jsonl).")
     return head
 
@@ -280,12 +280,17 @@ def _inferred_layout(fields):
 
 
 def _warn_of_header(path, fields, columns, positions):
-    """Warns of a first line that names columns, and of an unused column that seems to hold times."""
+    """Warns of a first line that names columns or has quotes, and of an unused column that may hold times."""
     user, item = (fields[position] if position < len(fields) else "" for position in positions[:2])
     if _normalized(user) in _USER_NAMES and _normalized(item) in _ITEM_NAMES:
         warn(
             f"{path}: the first line looks like names of columns, {user} and {item}, but is read as an "
             f"interaction. If it is a header, use tfxc.data.read_csv(path, {user!r}, {item!r})."
+        )
+    if any(len(name) > 1 and name[0] == name[-1] == '"' for name in (user, item)):
+        warn(
+            f"{path}: the quotes of the first line, {user} {item}, are read as parts of names. If they are "
+            "none, write a line with the names of the columns above it, and use tfxc.data.read_csv."
         )
     like_times = [name for name in columns if _normalized(name) in _TIME_NAMES]
     if "time" not in columns and like_times:

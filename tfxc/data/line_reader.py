@@ -22,6 +22,7 @@ _logger = logging.getLogger(__name__)
 _PROGRESS_BYTES = 32 << 20
 _PROGRESS_LINES = 1 << 14
 _HEAD = 1 << 16
+_MARK = "\ufeff"  # of the order of bytes; it is no text
 
 
 class LineReader:
@@ -45,7 +46,7 @@ class LineReader:
     def __init__(self, path, on_error: str = "raise", encoding: str | None = None):
         self.file = one_file(path)
         self.path = os.fspath(path)
-        if self.path.endswith((".bz2", ".zip", ".zst")):
+        if self.file.packing not in ("", ".gz", ".xz") or self.path.endswith(".zip"):
             raise ValueError(f"{self.path} must be plain text, .gz or .xz: decompress it first.")
         if self.file.kind == "parquet":
             raise ValueError(f"{self.path} is a file of Parquet: tfxc.data.from_frame reads it.")
@@ -63,14 +64,17 @@ class LineReader:
     def head(self) -> str:
         """Returns the first 64 KiB as text."""
         with self.file.open() as raw, self._readable():
-            return _decompressed(self.path, raw).read(_HEAD).decode(self._encoding or "utf-8-sig", "replace")
+            head = (
+                _decompressed(self.file.packing, raw).read(_HEAD).decode(self._encoding or "utf-8", "replace")
+            )
+            return head.removeprefix(_MARK)
 
     def __iter__(self) -> Iterator[str]:
         size = self.file.size() or 0
         quiet = None if size > _PROGRESS_BYTES else True  # None: show the bar on a terminal only
         bar = tqdm(total=size, unit="B", unit_scale=True, disable=quiet)
         with self.file.open() as raw, bar, self._readable():
-            lines = _decompressed(self.path, raw)
+            lines = _decompressed(self.file.packing, raw)
             if self._encoding is None:
                 yield from self._decoded(lines, raw, bar)
             else:
@@ -114,7 +118,7 @@ class LineReader:
             except csv.Error as error:
                 self.reject(f"{error}; {DOUBLED}" if self._has_escape else error)
                 continue
-            if record:
+            if len(record) > 1 or any(map(str.strip, record)):  # a line of blanks is no record
                 yield record
 
     def _record_lines(self):
@@ -130,13 +134,13 @@ class LineReader:
             if number % _PROGRESS_LINES == 0:
                 bar.update(raw.tell() - bar.n)
             try:
-                text = line if isinstance(line, str) else line.decode("utf-8-sig" if number == 1 else "utf-8")
+                text = line if isinstance(line, str) else line.decode()
             except UnicodeDecodeError as error:
                 self.bad.reject(
                     number, f"not UTF-8 at byte {error.start}: {line[:40]!r}; pass the file's encoding"
                 )
             else:
-                yield text
+                yield text.removeprefix(_MARK) if number == 1 else text
         _logger.info("%s: %d lines", self.path, self.number)
         if line[-1:] not in ("\n", b"\n"):
             warn(
@@ -155,9 +159,9 @@ class LineReader:
         self.bad.report(self.number)
 
 
-def _decompressed(path, raw):
-    if path.endswith(".gz"):
+def _decompressed(packing, raw):
+    if packing == ".gz":
         return gzip.GzipFile(fileobj=raw)
-    if path.endswith(".xz"):
+    if packing == ".xz":
         return io.BufferedReader(lzma.LZMAFile(raw))
     return raw

@@ -133,9 +133,10 @@ class NameEncoder:
         return pc.if_else(pc.or_(is_missing, is_none), None, own), is_missing
 
     def _integers(self, batch: pa.Array) -> pa.Array:
+        exact = 2 ** (np.finfo(batch.type.to_pandas_dtype()).nmant + 1)
+        batch = batch.cast(pa.float64())
         batch = pc.if_else(pc.is_finite(batch), batch, None)
         largest = pc.max(pc.abs(batch)).as_py()
-        exact = 2 ** (np.finfo(batch.type.to_pandas_dtype()).nmant + 1)
         if largest is not None and largest >= exact:
             raise ValueError(
                 f"The column {self._name!r} holds names as floats up to {largest:.0f}. From {exact} on, "

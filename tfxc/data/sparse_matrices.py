@@ -18,6 +18,7 @@ _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _ID = r"\d+(?:\.0*)?"
 _POINT = re.compile(rf"\s*((?:{_ID}(?:\s*,\s*{_ID})*\s*,?)?)((?:\s+{_ID}\s*:\s*{_NUMBER})*)\s*", re.ASCII)
 _PAIR = re.compile(rf"\s*({_ID})\s+({_ID})\s*", re.ASCII)
+_NOTHING = np.empty(0), np.empty(0)  # ids and values
 _MAX_SIZE = np.iinfo(np.int32).max
 _MAX_VALUE = np.finfo(np.float32).max
 
@@ -35,9 +36,9 @@ def read_sparse_matrix(
 
     Args:
         path: text (`.txt`, also `.gz` or `.xz`) with the header `num_rows num_columns` and a line
-            `id:value id:value ...` for each row; `.npz` as SciPy writes it; `.npy`, a dense array [N, F]; or
-            JSON lines (`.json`, `.jsonl`) whose objects hold ids under `field`. Values of an id that is
-            repeated in a row are added.
+            `id:value id:value ...` for each row; `.npz` as SciPy writes it; `.npy`, or `.npz` of one array,
+            dense [N, F]; or JSON lines (`.json`, `.jsonl`) whose objects hold ids under `field`. Values of an
+            id that is repeated in a row are added.
         on_error: `"raise"`, or `"skip"` to make rows of bad lines empty, with one warning.
         first_id: the id of the first column in text and JSON, 0 or 1.
         num_columns: for JSON, which does not tell it.
@@ -65,8 +66,8 @@ def read_sparse_matrix(
         if num_columns is None:
             raise ValueError(f"{path} does not tell the number of labels: pass num_columns=.")
         return _of_json(lines, num_columns, first_id, field)
-    (rows,), _ = read_rows(lines, 1, first_id)
-    return rows.matrix()
+    (matrix,), _ = read_rows(lines, 1, first_id)
+    return matrix
 
 
 def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") -> np.ndarray:
@@ -103,13 +104,16 @@ def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") ->
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def read_texts(path: str | os.PathLike[str], field: str = "title", encoding: str | None = None) -> Names:
+def read_texts(
+    path: str | os.PathLike[str], field: str = "title", encoding: str | None = None, on_error: str = "raise"
+) -> Names:
     """Reads a text for each point or label: one a line, or a field of an object a line.
 
     Args:
         path: the file, such as `trn_X.txt`, `Y.txt` or `trn.json.gz`; plain, `.gz` or `.xz`.
         field: of the objects, in a file of JSON lines.
         encoding: None for UTF-8. Older files are "latin-1".
+        on_error: `"raise"`, or `"skip"` to make texts of bad lines empty, with one warning.
 
     Raises:
         ValueError: for a line that is not text in this encoding, or no object with a text in the field.
@@ -121,125 +125,130 @@ def read_texts(path: str | os.PathLike[str], field: str = "title", encoding: str
         >>> read_texts(path)
         ['Tea', 'Milk']
     """
-    lines = LineReader(path, encoding=encoding)
-    if lines.file.kind != "json":
-        texts = [line.strip() for line in lines]
-        lines.report()
-        return Names(texts)
-    texts = list(_fields(lines, field, str, "a text"))
+    lines = LineReader(path, on_error, encoding)
+    is_json = lines.file.kind == "json"
+    texts = list(_fields(lines, field, str, "a text") if is_json else _every(lines))
     lines.report()
-    return Names(texts)
+    return Names([(own or "") if is_json else (own or "").strip() for own in texts])
 
 
-class Rows:
-    """Collects the rows of a sparse matrix of a given width."""
+def read_rows(
+    lines: LineReader, num_parts: int, first_id: int = 0
+) -> tuple[list[scipy.sparse.csr_matrix], np.ndarray]:
+    """Reads lines ``label,... id:value ...`` after a header with the numbers of rows and of columns.
 
-    def __init__(self, width: int, first_id: int = 0):
+    With one part there are no labels; two parts are features and labels.
+
+    Returns the parts, float32 CSR matrices [N, width], and whether each row [N] is good: bad lines are empty
+    rows. Raises ValueError as the readers do.
+    """
+    text = _every(lines)
+    num_rows, *widths = _header(next(text, None) or "", lines.path, num_parts)
+    parts = [_Rows(width, first_id) for width in widths]
+    is_good = []
+    for line in text:
+        if len(is_good) >= num_rows and line is not None and not line.strip():
+            continue  # after the last row
+        problem = "" if line is None else _add(line, parts)
+        if problem:
+            lines.reject(problem)
+        if line is None or problem:
+            for part in parts:
+                part.add(*_NOTHING)
+        is_good.append(line is not None and not problem)
+    if len(is_good) != num_rows:
+        is_cut = len(is_good) < num_rows
+        raise ValueError(
+            f"{lines.path}: the header says {num_rows} points, but {len(is_good)} lines follow: the "
+            f"{'file is truncated or damaged' if is_cut else 'header does not count them all'}. Fetch it "
+            "again, or correct the header."
+        )
+    if any(part.least >= 1 and part.most == part.width for part in parts):
+        lines.bad.hint = "\nId 0 never occurs: ids seem to count from 1, pass first_id=1."
+    lines.report()
+    return [part.matrix() for part in parts], np.array(is_good, bool)
+
+
+def _every(lines: LineReader) -> Iterator[str | None]:
+    """Yields each line, and None for one that is not UTF-8, which the reader rejects: its row counts."""
+    number = 0
+    for line in lines:
+        yield from [None] * (lines.number - number - 1)
+        number = lines.number
+        yield line
+    yield from [None] * (lines.number - number)
+
+
+class _Rows:
+    """Collects the rows of a sparse matrix of a given width. `least` and `most` are of all ids given."""
+
+    def __init__(self, width: int, first_id: int):
         self.width, self._first_id = width, first_id
-        self._ids: list[np.ndarray] = []
-        self._values: list[np.ndarray] = []
-        self._least, self._most = np.inf, -np.inf  # of all ids, also those out of range
+        self.least, self.most = np.inf, -np.inf
+        self._ids: list[np.ndarray] = [np.empty(0)]
+        self._values: list[np.ndarray] = [np.empty(0)]
 
     def problem(self, ids: np.ndarray, what: str) -> str | None:
         """Returns what is wrong with the ids of a row, as floats, or None."""
         if not len(ids):
             return None
         own = ids - self._first_id
-        self._least, self._most = min(self._least, own.min()), max(self._most, own.max())
+        self.least, self.most = min(self.least, own.min()), max(self.most, own.max())
         if own.max() < self.width and own.min() >= 0:
             return None
         last = self.width - 1 + self._first_id
         return f"{what} {ids.max():.0f} of {self.width}: ids are {self._first_id} to {last}"
 
-    @property
-    def may_count_from_one(self) -> bool:
-        """Whether 0 never occurs, and the largest id is one too large."""
-        return self._least >= 1 and self._most == self.width
-
-    def add(self, ids, values):
+    def add(self, ids: np.ndarray, values: np.ndarray):
         """Adds a row, which has no problem."""
         self._ids.append(ids - self._first_id)
         self._values.append(values)
 
     def matrix(self) -> scipy.sparse.csr_matrix:
         """Returns the rows as float32 [N, width]."""
-        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in self._ids])])
-        ids = np.concatenate([np.empty(0), *self._ids]).astype(np.int32)
-        values = np.concatenate([np.empty(0), *self._values]).astype(np.float32)
-        matrix = scipy.sparse.csr_matrix((values, ids, offsets), (len(self._ids), self.width))
+        offsets = np.cumsum([len(ids) for ids in self._ids])
+        ids = np.concatenate(self._ids).astype(np.int32)
+        values = np.concatenate(self._values).astype(np.float32)
+        matrix = scipy.sparse.csr_matrix((values, ids, offsets), (len(offsets) - 1, self.width))
         matrix.sum_duplicates()
         return matrix
 
 
-def read_rows(lines: LineReader, num_parts: int, first_id: int = 0) -> tuple[list[Rows], np.ndarray]:
-    """Reads lines ``label,... id:value ...`` after a header with the numbers of rows and of columns.
-
-    With one part there are no labels, and a bad line, if it is to be skipped, is an empty row. With two
-    parts, features and labels, it is left out.
-
-    Returns the parts, and whether each row that is left [N] is good. Raises ValueError as the readers do.
-    """
-    text = iter(lines)
-    num_rows, *widths = _header(next(text, ""), lines.path, num_parts)
-    parts = [Rows(width, first_id) for width in widths]
-    is_good, num_blank = [], 0
-    for line in text:
-        if lines.number > num_rows + 1 and not line.strip():
-            num_blank += 1  # after the last row
-            continue
-        problem, row = _parsed(line, parts)
-        if problem:
-            lines.reject(problem)
-        if not problem or num_parts == 1:
-            is_good.append(not problem)
-            for part, own in zip(parts, row, strict=True):
-                part.add(*own)
-    num_lines = lines.number - 1 - num_blank
-    if num_lines != num_rows:
-        is_cut = num_lines < num_rows
-        raise ValueError(
-            f"{lines.path}: the header says {num_rows} points, but {num_lines} lines follow: the "
-            f"{'file is truncated or damaged' if is_cut else 'header does not count them all'}. Fetch it "
-            "again, or correct the header."
-        )
-    if any(part.may_count_from_one for part in parts):
-        lines.bad.hint = "\nId 0 never occurs: ids seem to count from 1, pass first_id=1."
-    lines.report()
-    return parts, np.array(is_good, bool)
-
-
-def _parsed(line, parts):
-    """Returns what is wrong with a line, or None, and ids and values of each part, none of a bad line."""
-    empty = [(np.empty(0), np.empty(0))] * len(parts)
-    match = _POINT.fullmatch(line if len(parts) == 2 else f" {line}")
-    if match is None or (match[1] and len(parts) == 1):
-        expected = "label,label,... id:value id:value ..." if len(parts) == 2 else "id:value id:value ..."
-        return f"not '{expected}': {line[:60]!r}", empty
+def _add(line, parts) -> str | None:
+    """Adds a line to each part, or returns what is wrong with it."""
+    features, labels = parts[0], parts[-1]
+    has_labels = len(parts) == 2
+    match = _POINT.fullmatch(f" {line}")
+    if match is None or (match[1] and not has_labels):
+        return f"not '{'label,label,... ' * has_labels}id:value id:value ...': {line[:60]!r}"
     # Ids are parsed as floats: exact below 2^31, and larger ones become inf instead of overflowing.
-    labels = np.array([own for own in match[1].split(",") if own.strip()], np.float64)
+    label_ids = np.array([own for own in match[1].split(",") if own.strip()], np.float64)
     ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
-    problem = parts[-1].problem(labels, "label") or parts[0].problem(
-        ids, "feature" if len(parts) == 2 else "id"
-    )
+    problem = labels.problem(label_ids, "label") or features.problem(ids, "feature" if has_labels else "id")
     if not problem and len(values) and np.abs(values).max() > _MAX_VALUE:
         problem = f"value {values[np.abs(values).argmax()]} is beyond float32"
-    return (
-        (problem, empty) if problem else (None, [(ids, values), (labels, np.ones(len(labels)))][: len(parts)])
-    )
+    if not problem:
+        features.add(ids, values)
+        if has_labels:
+            labels.add(label_ids, np.ones(len(label_ids)))
+    return problem
 
 
 def _header(line, path, num_parts) -> list[int]:
     expected = "num_points num_features num_labels" if num_parts == 2 else "num_rows num_columns"
     sizes = line.split()
-    if len(sizes) != num_parts + 1 or not all(size.isdecimal() for size in sizes):
+    are_sizes = all(size.isdecimal() for size in sizes)
+    if len(sizes) != num_parts + 1 or not are_sizes:
         hint = ""
-        if num_parts == 2 and len(sizes) == 2 and ":" not in line:
+        if are_sizes and num_parts == 2 and len(sizes) == 2:
             hint = (
                 " Two numbers begin a file of features or labels alone: read_extreme_classification("
                 "features, labels=) reads both."
             )
-        elif num_parts == 1 and len(sizes) == 3 and ":" not in line:
+        elif are_sizes and num_parts == 1 and len(sizes) == 3:
             hint = " Three numbers begin a file of both features and labels, see read_extreme_classification."
+        elif line.startswith("{"):
+            hint = " JSON is read by read_sparse_matrix(path, num_columns=)."
         elif ":" in line and _POINT.fullmatch(f" {line}"):
             hint = " This is a point, as in svmlight's format: write that line above it."
         raise ValueError(f"{path}: line 1 must be '{expected}', but is {line[:60]!r}.{hint}")
@@ -253,7 +262,12 @@ def _of_numpy(file) -> scipy.sparse.csr_matrix:
     try:
         with file.open() as raw:
             data = io.BytesIO(raw.read())
-        matrix = scipy.sparse.load_npz(data) if file.suffix == ".npz" else np.load(data, allow_pickle=False)
+        matrix = np.load(data, allow_pickle=False)
+        if file.suffix == ".npz":
+            own = matrix.files
+            matrix = matrix[own[0]] if len(own) == 1 else scipy.sparse.load_npz(data)
+        if hasattr(matrix, "check_format"):
+            matrix.check_format()  # ids out of range would be written beyond an array
         if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
             raise ValueError(f"it holds {matrix.dtype} of shape {matrix.shape}")
         with np.errstate(over="ignore"):
@@ -268,7 +282,7 @@ def _of_numpy(file) -> scipy.sparse.csr_matrix:
 
 
 def _of_json(lines, num_columns, first_id, field) -> scipy.sparse.csr_matrix:
-    rows = Rows(num_columns, first_id)
+    rows = _Rows(num_columns, first_id)
     for found in _fields(lines, field, list, "a list of ids"):
         own = np.array(found or [], np.float64)
         problem = rows.problem(own, "id")
@@ -281,13 +295,16 @@ def _of_json(lines, num_columns, first_id, field) -> scipy.sparse.csr_matrix:
 
 
 def _fields(lines, field, kind, what) -> Iterator:
-    """Yields a field of the object in each line, or None for a bad line, and reports these."""
-    for line in lines:
+    """Yields a field of the object in each line that is not blank, or None for a bad line."""
+    for line in _every(lines):
+        if line is None:
+            yield None
+            continue
+        if not line.strip():
+            continue
         try:
             found = json.loads(line)[field]
-            if not isinstance(found, kind) or (
-                kind is list and not all(isinstance(own, int) for own in found)
-            ):
+            if not isinstance(found, kind) or (kind is list and not all(type(own) is int for own in found)):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
             lines.reject(f"no JSON object with {what} under {field!r}: {line[:60]!r}")

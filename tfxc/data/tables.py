@@ -62,14 +62,10 @@ def open_table(
         frame = frame[columns]  # so that no other column is converted
     try:
         table = pa.table(frame)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, TypeError, OverflowError) as error:
         raise ValueError(
-            f"A column mixes types ({error}): convert it to one type, for example by astype(str)."
-        ) from error
-    except OverflowError as error:
-        raise ValueError(
-            f"One of the columns {columns} holds integers of more than 64 bits ({error}): convert it, for "
-            "example by astype(str)."
+            f"One of the columns {columns} mixes types, or holds what Arrow does not, such as integers of "
+            f"more than 64 bits ({error}): convert it to one type, for example by astype(str)."
         ) from error
     check_columns(columns, table.schema.names, bad.source)
     schema = plain_schema(table.schema, columns)

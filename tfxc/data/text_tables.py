@@ -120,7 +120,7 @@ class _Rows:
 
 def _warn_without_end(file, encoding):
     """Warns of a last line without a line end. Decompression itself detects a truncated file."""
-    if file.path.lower().endswith((".gz", ".bz2", ".zst", ".lz4")):
+    if file.packing:
         return
     with file.file_system.open_input_file(file.path) as opened:
         opened.seek(max(0, opened.size() - 40))
@@ -137,7 +137,7 @@ def _own_names(columns, names, file) -> list[str]:
     own = own_names(columns, names)
     if own is None:
         check_columns(columns, plain_names(names), file, _NO_HEADER)
-    check_columns(own or [], names, file)
+    check_columns([name.strip() for name in own or []], [name.strip() for name in names], file)
     return own or []
 
 

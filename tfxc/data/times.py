@@ -17,6 +17,7 @@ _EPOCH = np.datetime64(0, "us")
 _LARGEST = 2**53  # beyond it, float64 does not hold every integer
 _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 _NUM_SAMPLED = 1000
+_NO_TEXTS = pa.array([], pa.large_string())
 _UTC = r"\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
 _BLANKS_BEFORE_OFFSET = r"\s+([+-]\d\d(?::?\d\d)?)$"
 _LEAP_SECOND = re.compile(r"(?<=\d\d:\d\d:)60")
@@ -34,11 +35,18 @@ class TimeColumn:
         names, kinds: the column, or the two columns, and their Arrow types.
         form: None, the unit of numbers (`"s"`, `"ms"`, `"us"` or `"ns"`, since 1970 or of the day), which
             then become `datetime64`, or a form of dates for `datetime.strptime`.
+        missing: what else than nothing spells a missing time.
 
     Raises ValueError, with the column's name, for a column of another Arrow type, and for another form.
     """
 
-    def __init__(self, names: tuple[str, ...], kinds: list[pa.DataType], form: str | None = None):
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        kinds: list[pa.DataType],
+        form: str | None = None,
+        missing: pa.Array = _NO_TEXTS,
+    ):
         if form is not None and (not isinstance(form, str) or (form not in UNITS and "%" not in form)):
             raise ValueError(
                 f"time_format must be a unit of numbers among {tuple(UNITS)} or a form of dates such as "
@@ -54,15 +62,23 @@ class TimeColumn:
                     f"The column {name!r} of times is of type {kind}, expected timestamps, dates, ISO 8601 "
                     "strings or numbers of seconds: convert it to one of these."
                 )
-        self._name, self._form, self._kinds = " ".join(names), form, kinds
+        self._name, self._form, self._kinds, self._missing = " ".join(names), form, kinds, missing
         has_form = form is not None and form not in UNITS
         self._is_text = len(kinds) == 2 or _is_text(kinds[0]) or (has_form and _is_number(kinds[0]))
         self._is_seconds = not self._is_text and _is_number(kinds[0])
         self._is_decided = has_form or len(kinds) == 2
 
-    def times(self, *columns: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str]]:
-        """Returns the times [M] of a block, and by position the reasons why some values are not times."""
+    def times(self, *columns: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str | None]]:
+        """Returns the times [M] of a block, and by position the reasons why some values are not times.
+
+        The reason is None where a time is spelled as missing.
+        """
         own = [column.cast(kind) for column, kind in zip(columns, self._kinds, strict=True)]
+        is_missing = np.zeros(len(own[0]), bool)
+        for number, column in enumerate(own if len(self._missing) else []):
+            found = pc.is_in(pc.utf8_trim_whitespace(column.cast(pa.large_string())), self._missing)
+            own[number] = pc.if_else(found, None, column)
+            is_missing |= found.to_numpy()
         column = self._joined(*own) if len(own) == 2 else own[0]
         if self._is_text and _is_number(column.type):
             column = column.cast(pa.int64()).cast(pa.string())
@@ -79,15 +95,20 @@ class TimeColumn:
         wanted = "an ISO 8601 date; pass time_format for other dates"
         wanted = f"of the form {self._form!r}" if self._form and "%" in self._form else wanted
         wanted = "a finite number" if self._is_seconds else wanted
-        reasons = {}
-        for position in np.flatnonzero(is_bad).tolist():
-            value = column[position].as_py()
-            is_null = value is None or not str(value).strip()
+        reasons: dict[int, str | None] = dict.fromkeys(np.flatnonzero(is_missing).tolist())
+        for position in np.flatnonzero(is_bad & ~is_missing).tolist():
+            parts = [column[position].as_py() for column in own]
+            is_null = any(part is None or not str(part).strip() for part in parts)
+            value = parts[0] if len(parts) == 1 else " ".join(map(str, parts))
             reasons[position] = "the time is null" if is_null else f"the time {value!r} is not {wanted}"
         return values, reasons
 
     def _joined(self, days, clocks) -> pa.ChunkedArray:
         """Returns days and times of day as one text a row."""
+        days, clocks = (
+            pc.if_else(pc.equal(pc.utf8_trim_whitespace(own), ""), None, own) if _is_text(own.type) else own
+            for own in (days, clocks)
+        )
         may_be_numbers = self._form is None or self._form in UNITS
         is_plain = _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py()
         if may_be_numbers and is_plain:
