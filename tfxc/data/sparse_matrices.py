@@ -145,7 +145,7 @@ def read_rows(
     text = _every(lines)
     num_rows, *widths = _header(next(text, None) or "", lines.path, num_parts)
     parts = [_Rows(width, first_id) for width in widths]
-    is_good = []
+    is_good: list[bool] = []
     for line in text:
         if len(is_good) >= num_rows and line is not None and not line.strip():
             continue  # after the last row
