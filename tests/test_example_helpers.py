@@ -506,7 +506,7 @@ def test_a_day_that_is_most_of_its_window_is_no_more_than_an_epoch():
     assert len(daily_catalogue.yesterday_and_before(sessions, 0, args)) == 98
 
 
-def write_both_layouts(folder):
+def write_both_layouts(folder, num_labels=3):
     """The same points in a file of both features and labels, and in two; returns the folders."""
     old, new = folder / "old", folder / "new"
     lines = {"features": ["0:1 1:1", "2:1", "2:2 0:1"], "labels": ["0,1", "1", "2"]}
@@ -514,12 +514,13 @@ def write_both_layouts(folder):
         for own in (old, new):
             own.mkdir(exist_ok=True)
         points = "".join(f"{y} {x}\n" for x, y in zip(*lines.values(), strict=True))
-        (old / f"{each}.txt").write_text(f"3 3 3\n{points}")
+        (old / f"{each}.txt").write_text(f"3 3 {num_labels}\n{points}")
         (new / f"{part}_X_Xf.txt").write_text("\n".join(["3 3", *lines["features"], ""]))
         labels = [" ".join(f"{y}:1.0" for y in own.split(",")) for own in lines["labels"]]
-        (new / f"{part}_X_Y.txt").write_text("\n".join(["3 3", *labels, ""]))
-    (new / "Y.txt").write_bytes("caf\xe9\ntea\ntea\n".encode("latin-1"))
-    (new / "lbl_X_Xf.txt").write_text("3 3\n0:1\n1:1\n2:1\n")
+        (new / f"{part}_X_Y.txt").write_text("\n".join([f"3 {num_labels}", *labels, ""]))
+    (new / "Y.txt").write_bytes(("caf\xe9\ntea\ntea\n" + "rum\n" * (num_labels - 3)).encode("latin-1"))
+    features = "0:1\n1:1\n2:1\n" + "\n" * (num_labels - 3)
+    (new / "lbl_X_Xf.txt").write_text(f"{num_labels} 3\n{features}")
     (new / "tst_X.txt").write_text("first\nsecond\nthird\n")
     (new / "filter_labels_test.txt").write_text("0 1\n2 0\n")
     return old, new
@@ -540,6 +541,25 @@ def test_features_and_labels_in_two_files(tmp_path):
     inputs, labels = next(iter(test.dataset(4)))
     assert names[labels[0, 0]] == "caf\xe9" and names[inputs["exclude"][2, 0]] == "caf\xe9"
     assert train.propensities(*args.propensity) != pytest.approx(train.propensities())
+
+
+def test_both_layouts_train_to_the_same_precision(tmp_path):
+    old, new = write_both_layouts(tmp_path, num_labels=6)
+    filters = new / "filter_labels_test.txt"
+    pairs = filters.read_text()
+    filters.unlink()
+
+    def trained(name, folder, *more):
+        options = ["--heads", "dense", "--epochs", "2", "--text-encoding", "latin-1", *more]
+        options += ["--data", str(folder), "--output", str(tmp_path / name)]
+        results = extreme_classification.run(extreme_classification.parse_arguments(options))["dense"]
+        return {name: value for name, value in results.items() if "_at_" in name}
+
+    precision = trained("old", old)
+    assert trained("new", new) == precision and len(precision) == 6 and precision["precision_at_1"] > 0
+    filters.write_text(pairs)  # (0, 1) and (2, 0), of which (0, 1) is a label
+    filtered = trained("filtered", new, "--label-texts")
+    assert filtered.keys() == precision.keys() and filtered["precision_at_5"] == pytest.approx(3 / 15)
 
 
 def test_folders_that_lack_a_file_of_the_layout(tmp_path):
