@@ -10,18 +10,9 @@ from tfxc.arguments import one_of, seed_int
 
 @dataclass(frozen=True)
 class Choices:
-    """Decisions of the caller of a reader.
+    """Decisions of the caller of a reader, see ``from_frame``.
 
-    Args:
-        ties: the order of a user's items of equal times: that of the table for `"order"`, by chance for
-            `"random"`; None keeps the order of the table, and lets a warning say so.
-        seed: decides the order of `"random"`.
-        missing: spellings of a missing user, item, time or category, such as `("NULL", "")`. Rows without a
-            user, item or time are left out.
-        time_format: the unit of numbers or the form of dates, see `TimeColumn`.
-
-    Raises:
-        ValueError: for other ties, a seed that is no integer, or `missing` that is one text or no texts.
+    Raises ValueError for other ties, a seed that is no integer, or `missing` that is one text or no texts.
     """
 
     ties: str | None = None

@@ -70,7 +70,7 @@ def describe(sequences: Sequences, plot: str | os.PathLike[str] | None = None) -
         "density": len(items) / (len(sequences) * num_items),
         "lengths": dict(zip(_QUANTILES, np.quantile(lengths, _QUANTILES).tolist(), strict=True)),
         "span": None if times is None else (times.min(), times.max()),
-        "ties": ties(sequences).number / num_steps,
+        "ties": ties(sequences)[0] / num_steps,
         "repeats": np.count_nonzero(items[steps] == items[steps - 1]) / num_steps,
         "rising": share_rising(sequences, items[seen - 1], items[seen]),
         "cold_items": len(np.unique(later[is_cold])),

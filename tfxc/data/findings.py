@@ -1,7 +1,6 @@
 """What sequences of a log hold that may be a mistake, and that the data alone cannot settle."""
 
 import contextlib
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -26,24 +25,14 @@ _PER_BLOCK = 1 << 20
 _COMPARED = 1 << 10  # pairs of names a block
 
 
-@dataclass(frozen=True)
-class Ties:
-    """Steps from one item to another at the same time.
+def ties(sequences: Sequences) -> tuple[int, float]:
+    """Returns the number of steps to another item at the same time, and the share of them to a larger name.
 
-    Args:
-        number: of steps inside a sequence whose two items differ, but not their times.
-        rising: the share, of those looked at, that go to the larger name: by number if both are integers.
+    Some are looked at for the share. Without times there are none.
     """
-
-    number: int
-    rising: float
-
-
-def ties(sequences: Sequences) -> Ties:
-    """Returns the ties of sequences; without times there are none."""
     number, before, after = 0, [], []
     if sequences.times is None:
-        return Ties(0, 0.0)
+        return 0, 0.0
     for start in range(0, len(sequences.items) - 1, _PER_BLOCK):
         block = slice(start, start + _PER_BLOCK + 1)
         times, items = sequences.times[block], sequences.items[block]
@@ -55,9 +44,7 @@ def ties(sequences: Sequences) -> Ties:
         where = where[:: max(1, len(where) // _COMPARED)]
         before.append(items[where])
         after.append(items[where + 1])
-    return Ties(
-        number, share_rising(sequences, np.concatenate(before), np.concatenate(after)) if number else 0.0
-    )
+    return number, share_rising(sequences, np.concatenate(before), np.concatenate(after)) if number else 0.0
 
 
 def share_rising(sequences: Sequences, before: np.ndarray, after: np.ndarray) -> float:
@@ -165,12 +152,12 @@ def _same(names: pa.Array, plain: pa.Array) -> tuple[int, str] | None:
 
 
 def _tied(sequences):
-    found = ties(sequences)
-    if found.number:
+    number, rising = ties(sequences)
+    if number:
         steps = len(sequences.items) - np.count_nonzero(sequences.lengths)
         yield (
-            f"{found.number} of {steps} steps ({found.number / steps:.1%}) go to another item at the same "
-            f"time, {found.rising:.0%} of them to the larger name, in the order of the table: a model learns "
+            f"{number} of {steps} steps ({number / steps:.1%}) go to another item at the same "
+            f"time, {rising:.0%} of them to the larger name, in the order of the table: a model learns "
             "that order. "
             'Pass ties="random" to shuffle them, or ties="order" if the order is right.'
         )

@@ -67,19 +67,16 @@ class NameEncoder:
             batch = batch.dictionary_decode()  # its categories may be in any order, or unused
         if isinstance(batch.type, pa.UuidType):
             batch = _uuids(batch)
-        if pa.types.is_boolean(batch.type):
-            batch = pc.if_else(batch, "True", "False")  # as Python spells them
+        elif pa.types.is_boolean(batch.type):
+            batch = pc.if_else(batch, "True", "False").cast(pa.large_string())  # as Python spells them
         elif pa.types.is_floating(batch.type):
             batch = self._integers(batch)
         elif pa.types.is_decimal(batch.type):
-            batch = self._digits(batch)
-        elif not (pa.types.is_integer(batch.type) or _is_string(batch.type)):
+            batch = self._without_fraction(batch, pa.decimal256(76, 0), "decimals").cast(pa.large_string())
+        elif _is_text(batch.type):
             batch, why = _decoded(batch)
         condensed = batch.dictionary_encode()
-        if _is_string(batch.type) and not _is_utf8(condensed.dictionary):  # a file may say that it is text
-            batch, why = _decoded(batch)
-            condensed = batch.dictionary_encode()
-        if _is_string(condensed.dictionary.type) or len(self._missing):
+        if pa.types.is_large_string(condensed.dictionary.type) or len(self._missing):
             cleaned = self._cleaned(condensed.dictionary.cast(pa.large_string()))
             if cleaned is not None:
                 names, is_missing = cleaned
@@ -145,9 +142,6 @@ class NameEncoder:
             )
         return self._without_fraction(batch, pa.int64(), "floats")
 
-    def _digits(self, batch: pa.Array) -> pa.Array:
-        return self._without_fraction(batch, pa.decimal256(76, 0), "decimals").cast(pa.large_string())
-
     def _without_fraction(self, batch, kind, what) -> pa.Array:
         try:
             return batch.cast(kind)
@@ -166,50 +160,39 @@ def _native(kind: pa.DataType) -> pa.DataType | None:
         return kind
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return pa.int64()
-    is_bytes = (
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    )
-    is_other = pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)
-    return (
-        pa.large_string()
-        if _is_string(kind) or is_bytes or is_other or isinstance(kind, pa.UuidType)
-        else None
-    )
+    others = pa.types.is_null, pa.types.is_boolean, pa.types.is_decimal
+    is_text = _is_text(kind) or isinstance(kind, pa.UuidType) or any(is_kind(kind) for is_kind in others)
+    return pa.large_string() if is_text else None
 
 
-def _is_string(kind) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+def _is_text(kind) -> bool:
+    """Whether a type is of strings or bytes."""
+    types = pa.types
+    kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
+    return any(is_kind(kind) for is_kind in (*kinds, types.is_fixed_size_binary))
 
 
-def _uuids(batch: pa.Array) -> pa.DictionaryArray:
+def _uuids(batch: pa.Array) -> pa.Array:
     """Returns UUIDs as their usual text."""
     condensed = batch.storage.dictionary_encode()
     names = [None if own is None else str(uuid.UUID(bytes=own)) for own in condensed.dictionary.to_pylist()]
     return pa.array(names, pa.large_string()).take(condensed.indices)
 
 
-def _is_utf8(texts: pa.Array) -> bool:
-    try:
-        texts.cast(pa.large_binary()).cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _decoded(batch: pa.Array) -> tuple[pa.Array, dict[int, str | None]]:
-    """Returns bytes as text, null where they are no UTF-8, and why."""
+    """Returns strings or bytes as text, null where they are no UTF-8, and why. A file may say it is text."""
     batch = batch.cast(pa.large_binary())
+    why: dict[int, str | None] = {}
     try:
-        return batch.cast(pa.large_string()), {}
+        return batch.cast(pa.large_string()), why
     except pa.ArrowInvalid:
         texts: list[str | None] = []
-        why: dict[int, str | None] = {}
-        for position, raw in enumerate(batch.to_pylist()):
-            try:
-                texts.append(None if raw is None else raw.decode())
-            except UnicodeDecodeError as error:
-                texts.append(None)
-                why[position] = (
-                    f"is not UTF-8 at byte {error.start}: {raw[:40]!r}; of a text file, pass encoding="
-                )
-        return pa.array(texts, pa.large_string()), why
+    for position, raw in enumerate(batch.to_pylist()):
+        try:
+            texts.append(None if raw is None else raw.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            why[position] = (
+                f"is not UTF-8 at byte {error.start}: {raw[:40]!r}; of a text file, pass encoding="
+            )
+    return pa.array(texts, pa.large_string()), why
