@@ -1,5 +1,6 @@
 """Finds files of data: by path, pattern, folder or list, on disks and in remote storage."""
 
+import codecs
 import glob
 import io
 import logging
@@ -82,13 +83,20 @@ class File:
                 f"{self} is packed by xz, which only tfxc.data.read_csv and read_interactions read: "
                 "decompress it first."
             )
+        encoding = known_encoding(encoding)
         stream = self.file_system.open_input_stream(self.path, compression=_PACKED.get(self.packing))
-        try:
-            return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
-        except LookupError as error:
-            raise ValueError(
-                f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
-            ) from error
+        return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
+
+
+def known_encoding(encoding: str | None) -> str | None:
+    """Returns the usual name of an encoding, None for UTF-8; ValueError for one that Python does not know."""
+    try:
+        name = "utf-8" if encoding is None else codecs.lookup(encoding).name
+    except LookupError as error:
+        raise ValueError(
+            f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
+        ) from error
+    return None if name == "utf-8" else name
 
 
 def one_file(path) -> File:

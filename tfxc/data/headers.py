@@ -5,13 +5,14 @@ import io
 import re
 from collections.abc import Iterable
 
+from tfxc.data.table import check_columns
+
 DELIMITERS = (",", "\t", ";", "|")
 _TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
 
 
 def plain_names(header: Iterable[str]) -> list[str]:
-    """Returns names of columns without blanks around them, and without types if all have one, as in "
-    "RecBole."""
+    """Returns names of columns without blanks around them, and without RecBole's types if all have one."""
     names = [name.strip() for name in header]
     return [name.rpartition(":")[0] for name in names] if is_typed(names) else names
 
@@ -21,21 +22,28 @@ def is_typed(fields: list[str]) -> bool:
     return bool(fields) and all(map(_TYPED.fullmatch, fields))
 
 
-def own_names(wanted: list[str], header: list[str]) -> list[str] | None:
-    """Returns how a header spells the wanted names, once each, or None if it lacks one of them."""
+def own_names(wanted: list[str], header: list[str], source) -> list[str]:
+    """Returns how a header spells the wanted names. Raises ValueError if it lacks one, or has one twice."""
     plain = plain_names(header)
-    if not all(name in header or name in plain for name in wanted):
-        return None
-    return [name if name in header else header[plain.index(name)] for name in wanted]
+    own = [name if name in header else header[plain.index(name)] for name in wanted if _has(header, name)]
+    if len(own) < len(wanted):
+        check_columns(wanted, plain, source, " If it has no header, tfxc.data.read_interactions reads it.")
+    check_columns([name.strip() for name in own], [name.strip() for name in header], source)
+    return own
 
 
-def delimiter_of(head: str, wanted: list[str], usual: str) -> str:
+def delimiter_of(head: str, wanted: list[str], suffix: str) -> str:
     """Returns the delimiter by which the first record of a text has all wanted names, or the usual one."""
+    usual = "\t" if suffix in (".tsv", ".inter") else ","
     for delimiter in dict.fromkeys((usual, *DELIMITERS)):
         try:
             header = next(csv.reader(io.StringIO(head), delimiter=delimiter), [])
         except csv.Error:
             continue
-        if own_names(wanted, header) is not None:
+        if all(_has(header, name) for name in wanted):
             return delimiter
     return usual
+
+
+def _has(header, name) -> bool:
+    return name in header or name in plain_names(header)

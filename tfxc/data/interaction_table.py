@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.choices import Choices
 from tfxc.data.column import MISSING
-from tfxc.data.name_encoder import NameEncoder
+from tfxc.data.name_encoder import NameEncoder, decoded, is_text
 from tfxc.data.quotes import line_break_in, num_line_ends
 from tfxc.data.table import Table
 from tfxc.data.times import TimeColumn
@@ -150,8 +150,10 @@ class InteractionTable:
                     for position in np.flatnonzero(array.is_null()).tolist():
                         own = why.get(position, "is empty")
                         reasons.setdefault(position, own and f"the {role} id {own}")
-            elif name in self._time:
-                array = _as_text(array)
+            elif name in self._time and is_text(array.type):
+                array, why = decoded(array)
+                for position, own in why.items():
+                    reasons.setdefault(position, f"the time {own}")
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, batch.schema.names), reasons
 
@@ -251,19 +253,6 @@ def _with_next(function, arguments):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _as_text(times: pa.Array) -> pa.Array:
-    """Returns text and bytes as text, which shows what is not UTF-8, and other times as they are."""
-    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary
-    if not any(is_kind(times.type) for is_kind in kinds):
-        return times
-    raw = times.cast(pa.large_binary())
-    try:
-        return raw.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        texts = [own if own is None else own.decode("utf-8", "backslashreplace") for own in raw.to_pylist()]
-        return pa.array(texts, pa.large_string())
 
 
 def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:

@@ -151,21 +151,12 @@ def read_csv(
     wanted = [user, item, *time_columns(time)]
     head = _head(lines)
     if delimiter is None:
-        delimiter = delimiter_of(head, wanted, "\t" if lines.file.suffix in (".tsv", ".inter") else ",")
+        delimiter = delimiter_of(head, wanted, lines.file.suffix)
     records = lines.records(delimiter)
     header = next(records, [])
-    own = own_names(wanted, header)
-    if own is None:
+    if lines.bad.number:
         lines.report()  # the first line may be missing because it could not be read
-        name = next(name for name in wanted if name not in header and name not in plain_names(header))
-        raise ValueError(
-            f"{path} has no column {name!r}; its columns are {plain_names(header)}. If it has no header, "
-            "tfxc.data.read_interactions reads it."
-        )
-    for name in own:
-        if header.count(name) > 1 or own.count(name) > 1:
-            raise ValueError(f"{path} has more than one column {name!r}: rename one of them.")
-    positions = [header.index(name) for name in own]
+    positions = [header.index(name) for name in own_names(wanted, header, path)]
     return _sequences(lines, _whole(lines, records, positions), header, positions, vocabulary, choices)
 
 

@@ -1,6 +1,5 @@
 """Reads a text file as lines, fields or CSV records, and accounts for the lines that cannot be used."""
 
-import codecs
 import contextlib
 import csv
 import gzip
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from tqdm import tqdm
 
 from tfxc.data.bad_rows import BadRows
-from tfxc.data.files import one_file
+from tfxc.data.files import known_encoding, one_file
 from tfxc.data.quotes import DOUBLED
 from tfxc.data.warn import warn
 
@@ -54,12 +53,7 @@ class LineReader:
         self.bad = BadRows(self.path, "line", on_error)
         self._first = None  # the first line of the current CSV record
         self._has_escape = False  # a backslash before a quote in that record
-        try:
-            self._encoding = None if encoding is None else codecs.lookup(encoding).name
-        except LookupError as error:
-            raise ValueError(
-                f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
-            ) from error
+        self._encoding = known_encoding(encoding)
 
     def head(self) -> str:
         """Returns the first 64 KiB as text."""

@@ -73,8 +73,8 @@ class NameEncoder:
             batch = self._integers(batch)
         elif pa.types.is_decimal(batch.type):
             batch = self._without_fraction(batch, pa.decimal256(76, 0), "decimals").cast(pa.large_string())
-        elif _is_text(batch.type):
-            batch, why = _decoded(batch)
+        elif is_text(batch.type):
+            batch, why = decoded(batch)
         condensed = batch.dictionary_encode()
         if pa.types.is_large_string(condensed.dictionary.type) or len(self._missing):
             cleaned = self._cleaned(condensed.dictionary.cast(pa.large_string()))
@@ -161,11 +161,11 @@ def _native(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return pa.int64()
     others = pa.types.is_null, pa.types.is_boolean, pa.types.is_decimal
-    is_text = _is_text(kind) or isinstance(kind, pa.UuidType) or any(is_kind(kind) for is_kind in others)
-    return pa.large_string() if is_text else None
+    has_text = is_text(kind) or isinstance(kind, pa.UuidType) or any(is_kind(kind) for is_kind in others)
+    return pa.large_string() if has_text else None
 
 
-def _is_text(kind) -> bool:
+def is_text(kind) -> bool:
     """Whether a type is of strings or bytes."""
     types = pa.types
     kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
@@ -179,7 +179,7 @@ def _uuids(batch: pa.Array) -> pa.Array:
     return pa.array(names, pa.large_string()).take(condensed.indices)
 
 
-def _decoded(batch: pa.Array) -> tuple[pa.Array, dict[int, str | None]]:
+def decoded(batch: pa.Array) -> tuple[pa.Array, dict[int, str | None]]:
     """Returns strings or bytes as text, null where they are no UTF-8, and why. A file may say it is text."""
     batch = batch.cast(pa.large_binary())
     why: dict[int, str | None] = {}

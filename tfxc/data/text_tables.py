@@ -10,14 +10,13 @@ import pyarrow.csv
 
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.files import File
-from tfxc.data.headers import delimiter_of, own_names, plain_names
+from tfxc.data.headers import delimiter_of, own_names
 from tfxc.data.quotes import DOUBLED, QuotedLines, num_line_ends
-from tfxc.data.table import OtherType, Table, check_columns, converted, rows_of, unreadable
+from tfxc.data.table import OtherType, Table, converted, rows_of, unreadable
 from tfxc.data.warn import warn
 
 _BLOCK = 1 << 23
 _HEAD = 1 << 16
-_NO_HEADER = " If it has no header, tfxc.data.read_interactions reads it."
 # What is tried for a column whose first values are integers, or empty.
 _WIDER = {
     pa.int64(): [pa.int64(), pa.float64()],
@@ -46,12 +45,11 @@ def open_text(
     with _readable(first, encoding):
         with first.as_utf8(encoding) as stream:
             head = stream.read(_HEAD)
-        usual = "\t" if first.suffix in (".tsv", ".inter") else ","
-        delimiter = delimiter_of(head.decode("utf-8-sig", "replace"), columns, usual)
+        delimiter = delimiter_of(head.decode("utf-8-sig", "replace"), columns, first.suffix)
         found = _reader(first, delimiter, encoding).schema
         names = found.names
     kinds, may_change = {}, []
-    for name, own in zip(columns, _own_names(columns, names, first), strict=True):
+    for name, own in zip(columns, own_names(columns, names, first), strict=True):
         kind = found.field(own).type
         wider = [pa.binary()] if name in text else _WIDER.get(kind, [kind])
         kinds[name] = wider[changes[name]]
@@ -74,7 +72,7 @@ class _Rows:
         for file in files:
             with _readable(file, self._encoding):
                 names = _reader(file, self._delimiter, self._encoding).schema.names
-            own = _own_names(self.schema.names, names, file)
+            own = own_names(self.schema.names, names, file)
             self._offset = self._num_rows + len(self.skipped) - 2  # Arrow counts from 1, with the header
             yield from self._of_file(file, names, own)
             _warn_without_end(file, self._encoding)
@@ -130,15 +128,6 @@ def _warn_without_end(file, encoding):
             f"{file}: the last line has no line end ({last.splitlines()[-1]!r}). It was read as it is. If "
             "the file is truncated there, fetch it again."
         )
-
-
-def _own_names(columns, names, file) -> list[str]:
-    """Returns how a file's header spells the wanted columns."""
-    own = own_names(columns, names)
-    if own is None:
-        check_columns(columns, plain_names(names), file, _NO_HEADER)
-    check_columns([name.strip() for name in own or []], [name.strip() for name in names], file)
-    return own or []
 
 
 def _reader(file, delimiter, encoding, kinds=None, reject=lambda row: "skip"):

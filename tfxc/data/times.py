@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from tfxc.data.warn import warn
 
 UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _EPOCH = np.datetime64(0, "us")
 _LARGEST = 2**53  # beyond it, float64 does not hold every integer
 _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
@@ -121,7 +122,7 @@ class TimeColumn:
                     f"The times of day in {self._name!r} are numbers, and are read as milliseconds: pass "
                     'time_format="ms", or another unit.'
                 )
-            micros = np.nan_to_num(clocks.cast(pa.float64()).to_numpy() * _per_unit(self._form), nan=-1)
+            micros = np.nan_to_num(clocks.cast(pa.float64()).to_numpy() * _MICROSECONDS[self._form], nan=-1)
             is_bad = (micros < 0) | (micros >= 86_400_000_000)
             clocks = pa.array(np.where(is_bad, 0, micros).astype(np.int64), mask=is_bad).cast(pa.time64("us"))
         if _is_date(days.type):
@@ -147,7 +148,7 @@ class TimeColumn:
         elif are_dates:
             self._is_decided = True
         else:
-            for time in map(_parsed, _texts(column)):
+            for time in (_parsed(text.as_py()) for text in column):
                 is_number = isinstance(time, float)
                 if time is not None and not (is_number and not math.isfinite(time)):
                     self._is_seconds, self._is_decided = is_number, True
@@ -196,12 +197,14 @@ def unit_of(times: np.ndarray) -> str | None:
     largest = max(float(np.max(times)), -float(np.min(times)))
     if largest <= _LATEST_SECOND:
         return None
-    return next((unit for unit in ("ms", "us") if largest <= _LATEST_SECOND * 1e6 / _per_unit(unit)), "ns")
+    return next(
+        (unit for unit in ("ms", "us") if largest <= _LATEST_SECOND * 1e6 / _MICROSECONDS[unit]), "ns"
+    )
 
 
 def in_unit(times: np.ndarray, unit: str) -> np.ndarray:
     """Returns numbers of a unit as `datetime64[us]`."""
-    return _EPOCH + np.round(np.asarray(times, float) * _per_unit(unit)).astype("timedelta64[us]")
+    return _EPOCH + np.round(np.asarray(times, float) * _MICROSECONDS[unit]).astype("timedelta64[us]")
 
 
 def point_in_time(point, times: np.ndarray):
@@ -254,11 +257,6 @@ def _is_number(kind) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
-def _per_unit(unit: str) -> float:
-    """Returns the number of microseconds in a unit."""
-    return {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit]
-
-
 def _of_unit(column, unit: str) -> np.ndarray:
     """Returns numbers, or text that holds some, as `datetime64` of the unit; NaT for what is none."""
     column = pc.utf8_trim_whitespace(column) if _is_text(column.type) else column
@@ -279,12 +277,7 @@ def _numbers(column) -> pa.ChunkedArray | pa.Array:
             return own().cast(pa.float64())
         except pa.ArrowInvalid:
             continue
-    return pa.array([_number(text) for text in _texts(column)], pa.float64())
-
-
-def _texts(column):
-    for chunk in column.chunks:
-        yield from (text.as_py() for text in chunk)
+    return pa.array([_number(text.as_py()) for text in column], pa.float64())
 
 
 def _mapped(column, parse) -> np.ndarray:
