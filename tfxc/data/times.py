@@ -165,7 +165,9 @@ class TimeColumn:
             return column.cast(pa.float64()).to_numpy()
         values = _numbers(column).to_numpy(zero_copy_only=False)
         for position in np.flatnonzero(np.abs(values) >= _LARGEST):
-            self._refuse_inexact(_integer(column[int(position)].as_py()))
+            text = column[int(position)].as_py().strip()
+            if text.lstrip("+-").isdecimal():
+                self._refuse_inexact(int(text))
         return values
 
     def _refuse_inexact(self, number: int):
@@ -306,14 +308,6 @@ def _number(text: str | None) -> float | None:
         return None if text is None or "_" in text else float(text)  # Python reads 1_000, too
     except ValueError:
         return None
-
-
-def _integer(text: str) -> int:
-    """Returns the integer that a text is, and 0 for a number with a fraction or an exponent."""
-    try:
-        return int(text)
-    except ValueError:
-        return 0
 
 
 def _date(text: str | None) -> datetime | None:
