@@ -19,7 +19,7 @@ from tfxc.atomic_write import atomic_write
 from tfxc.data.batching import row_batches
 from tfxc.data.files import one_file
 from tfxc.data.line_reader import LineReader
-from tfxc.data.sparse_matrices import read_rows, read_sparse_matrix
+from tfxc.data.sparse_matrices import read_matrix, read_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def read_extreme_classification(
             )
         matrices, is_good = read_rows(LineReader(path, on_error), 2, first_id)
     else:
-        (one, is_one), (other, is_other) = (_with_good(own, on_error, first_id) for own in (path, labels))
+        (one, is_one), (other, is_other) = (read_matrix(own, on_error, first_id) for own in (path, labels))
         if one.shape[0] != other.shape[0]:
             raise ValueError(
                 f"{path} holds {one.shape[0]} points, but {labels} those of {other.shape[0]}: they belong to "
@@ -140,15 +140,6 @@ def read_extreme_classification(
             )
         matrices, is_good = [one, other], is_one & is_other
     return LabeledPoints(*(matrix if is_good.all() else matrix[is_good] for matrix in matrices))
-
-
-def _with_good(path, on_error, first_id):
-    """Returns a matrix, and which of its rows are not from bad lines."""
-    if one_file(path).suffix in (".npz", ".npy"):
-        matrix = read_sparse_matrix(path)
-        return matrix, np.ones(matrix.shape[0], bool)
-    (matrix,), is_good = read_rows(LineReader(path, on_error), 1, first_id)
-    return matrix, is_good
 
 
 def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPoints) -> None:

@@ -96,19 +96,17 @@ def from_frame(
     choices = Choices(ties, seed, missing, time_format)
     if isinstance(columns, str):
         raise ValueError(f"columns must be a list of names, but is the text {columns!r}: pass [{columns!r}].")
-    for name, given in columns.items() if isinstance(columns, Mapping) else ():
-        if not isinstance(given, Column):
-            raise ValueError(
-                "columns must be a list of names, or those of other sequences, columns=sequences.columns, "
-                f"but the value of {name!r} is of {type(given).__name__}."
-            )
-    vocabularies: dict[str, Vocabulary | None] = (
-        {name: column.vocabulary for name, column in columns.items()}
-        if isinstance(columns, Mapping)
-        else dict.fromkeys(columns)
-    )
+    given = columns if isinstance(columns, Mapping) else {}
+    vocabularies: dict[str, Vocabulary | None] = dict.fromkeys(columns)
     for name in vocabularies:
         check_column_name(name)  # before reading a long table
+    for name, column in given.items():
+        if not isinstance(column, Column):
+            raise ValueError(
+                "columns must be a list of names, or those of other sequences, columns=sequences.columns, "
+                f"but the value of {name!r} is of {type(column).__name__}."
+            )
+        vocabularies[name] = column.vocabulary
     times = time_columns(time)
     named = [user, item, *times]
     text = named + [name for name, of_column in vocabularies.items() if of_column is not None]
@@ -116,8 +114,7 @@ def from_frame(
     while True:
         bad = BadRows(source, "row", on_error)
         table = open_table(frame, named + list(vocabularies), text, bad, encoding, changes)
-        if isinstance(columns, Mapping):
-            _check_numbers(table, columns)
+        _check_numbers(table, given)
         try:
             return table_sequences(
                 table, user, item, times, bad, choices, vocabulary, vocabularies, directory

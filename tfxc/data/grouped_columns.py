@@ -39,9 +39,18 @@ class GroupedColumns:
         """Returns offsets [U + 1] and all arrays but "users", sorted by user, then by "times" if given."""
         order, offsets = by_group(self._arrays.pop("users")[: self._num_rows], num_users)
         # One array after the other, so that each is freed before the next is made.
-        arrays = {name: self._arrays.pop(name)[order] for name in list(self._arrays)}
+        arrays = {name: _taken(self._arrays.pop(name), order) for name in list(self._arrays)}
         _sort(offsets, arrays, self._shuffle)
         return offsets, arrays
+
+
+def _taken(array, order) -> np.ndarray:
+    """Returns the array in another order. NumPy would copy an order of int32 as int64 as a whole."""
+    taken = np.empty(len(order), array.dtype)
+    for start in range(0, len(order), _ROWS_PER_BLOCK):
+        block = slice(start, start + _ROWS_PER_BLOCK)
+        taken[block] = array[order[block]]
+    return taken
 
 
 class GroupedFiles:

@@ -13,8 +13,8 @@ _PER_BLOCK = 1 << 16
 def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarray]:
     """Sorts M members by their groups, integers [M] in [0, num_groups), in a stable counting sort.
 
-    Returns positions [M] int64 of the members, group after group, and offsets [num_groups + 1] int64. The
-    members of group g are at `positions[offsets[g]:offsets[g + 1]]`.
+    Returns positions [M] of the members, group after group, int32 if that suffices, and offsets
+    [num_groups + 1] int64. The members of group g are at `positions[offsets[g]:offsets[g + 1]]`.
     """
     # Converting a sparse matrix with an entry (group, member) for each member to CSR is a counting sort.
     members = np.arange(len(groups), dtype=np.int32 if len(groups) < 2**31 else np.int64)
@@ -22,9 +22,7 @@ def by_group(groups: np.ndarray, num_groups: int) -> tuple[np.ndarray, np.ndarra
     matrix = scipy.sparse.coo_array((ones, (groups, members)), (num_groups, len(groups)))
     del members, ones
     matrix = matrix.tocsr()  # frees one form before the next: each is as large as the groups
-    positions, offsets = matrix.indices, matrix.indptr.astype(np.int64)
-    del matrix
-    return positions.astype(np.int64), offsets
+    return matrix.indices, matrix.indptr.astype(np.int64)
 
 
 def sort_by_time(

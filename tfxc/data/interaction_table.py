@@ -131,7 +131,7 @@ class InteractionTable:
                 num_rows += len(batch)
                 bar.update(len(batch))
                 # Each block hashes all known names again, so it should hold more rows than names.
-                if num_rows >= max(_ROWS_PER_BLOCK, 2 * len(self.users), 2 * len(self.items)):
+                if num_rows >= max(_ROWS_PER_BLOCK, len(self.users), len(self.items)):
                     del batch  # free it before the next batch is read
                     yield _taken(waiting), first_row
                     first_row, num_rows = first_row + num_rows, 0

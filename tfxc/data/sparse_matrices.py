@@ -58,16 +58,21 @@ def read_sparse_matrix(
         >>> read_sparse_matrix(path).toarray().tolist()
         [[0.5, 0.0, 1.0], [0.0, 2.0, 0.0]]
     """
-    file = one_file(path)
-    if file.suffix in (".npz", ".npy"):
-        return _of_numpy(file)
+    if one_file(path).kind != "json":
+        return read_matrix(path, on_error, first_id)[0]
+    if num_columns is None:
+        raise ValueError(f"{path} does not tell the number of labels: pass num_columns=.")
     lines = LineReader(path, on_error)
-    if file.kind == "json":
-        if num_columns is None:
-            raise ValueError(f"{path} does not tell the number of labels: pass num_columns=.")
-        return _of_json(lines, num_columns, first_id, field)
-    (matrix,), _ = read_rows(lines, 1, first_id)
-    return matrix
+    rows = _Rows(num_columns, first_id)
+    for found in _fields(lines, field, list, "a list of ids"):
+        ids = np.array(found or [], np.float64)
+        problem = rows.problem(ids, "id")
+        if problem:
+            lines.reject(problem)
+            ids = ids[:0]
+        rows.add(ids, np.ones(len(ids)))
+    lines.report()
+    return rows.matrix()
 
 
 def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") -> np.ndarray:
@@ -130,6 +135,16 @@ def read_texts(
     texts = list(_fields(lines, field, str, "a text") if is_json else _every(lines))
     lines.report()
     return Names([(own or "") if is_json else (own or "").strip() for own in texts])
+
+
+def read_matrix(path, on_error: str, first_id: int) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:
+    """Returns a matrix [N, F] of text or of arrays, and whether each of its rows [N] is good."""
+    file = one_file(path)
+    if file.suffix in (".npz", ".npy"):
+        matrix = _of_numpy(file)
+        return matrix, np.ones(matrix.shape[0], bool)
+    (matrix,), is_good = read_rows(LineReader(path, on_error), 1, first_id)
+    return matrix, is_good
 
 
 def read_rows(
@@ -279,19 +294,6 @@ def _of_numpy(file) -> scipy.sparse.csr_matrix:
             f"{file} must hold a matrix of numbers [N, F], but: {error}. Fetch it again."
         ) from error
     return matrix
-
-
-def _of_json(lines, num_columns, first_id, field) -> scipy.sparse.csr_matrix:
-    rows = _Rows(num_columns, first_id)
-    for found in _fields(lines, field, list, "a list of ids"):
-        own = np.array(found or [], np.float64)
-        problem = rows.problem(own, "id")
-        if problem:
-            lines.reject(problem)
-            own = own[:0]
-        rows.add(own, np.ones(len(own)))
-    lines.report()
-    return rows.matrix()
 
 
 def _fields(lines, field, kind, what) -> Iterator:

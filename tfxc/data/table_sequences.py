@@ -5,6 +5,8 @@ import os
 import time as clock
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.choices import Choices
 from tfxc.data.column import Column
@@ -67,6 +69,7 @@ def _grouped(rows: InteractionTable, store):
     for block in rows.blocks():
         store.append(block)
         del block  # before the next block is made
+    pa.default_memory_pool().release_unused()
     return store.grouped(len(rows.users))
 
 

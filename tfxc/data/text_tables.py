@@ -85,8 +85,9 @@ class _Rows:
         for number in others:
             name = names[number]
             lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may span rows, too
-        may_change = {number: wanted[name] for number, name in enumerate(names) if name in wanted}
-        may_change = {number: name for number, name in may_change.items() if name in self._may_change}
+        may_change = {
+            number: wanted[name] for number, name in enumerate(names) if wanted.get(name) in self._may_change
+        }
         with _readable(file, self._encoding):
             reader = _reader(file, self._delimiter, self._encoding, kinds, self._reject)
         while True:
