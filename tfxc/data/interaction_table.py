@@ -22,7 +22,7 @@ _Reasons = dict[int, str | None]  # by position, why a row is bad; None for one 
 _Block = tuple[pa.Table, _Reasons]
 _ROWS_PER_BLOCK = 1 << 20
 _READ_AHEAD = 2  # batches
-_LONG = 1 << 23  # rows for which a progress bar is shown
+_LONG = 1 << 23  # rows for which a progress bar is shown, and that take much memory
 
 
 class InteractionTable:
@@ -131,7 +131,8 @@ class InteractionTable:
                 num_rows += len(batch)
                 bar.update(len(batch))
                 # Each block hashes all known names again, so it should hold more rows than names.
-                if num_rows >= max(_ROWS_PER_BLOCK, len(self.users), len(self.items)):
+                num_names = max(len(self.users), len(self.items))
+                if num_rows >= max(_ROWS_PER_BLOCK, min(2 * num_names, _LONG), num_names):
                     del batch  # free it before the next batch is read
                     yield _taken(waiting), first_row
                     first_row, num_rows = first_row + num_rows, 0
