@@ -270,6 +270,39 @@ def test_a_subclassed_encoder_trains_on_the_orders_of_others():
         assert data.epoch_order.next == 2
 
 
+class Loader:
+    """Batches that can be read again, of arrays of another library, as a loader of PyTorch or Grain gives."""
+
+    class Array:
+        def __init__(self, values):
+            self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(self.values, dtype)
+
+    def __iter__(self):
+        for start in (0, 2):
+            yield [self.Array(np.array(part[start : start + 2])) for part in (ROWS, [0, 1, 2])]
+
+
+@pytest.mark.parametrize("form", ["loader", "distributed"])
+def test_what_keras_reads_as_batches_builds_an_encoder(form, monkeypatch):
+    adapters = keras.src.trainers.data_adapters  # grain and torch are not installed: their data are arrays
+    monkeypatch.setattr(adapters, "is_grain_dataset", lambda data: isinstance(data, Loader))
+    monkeypatch.setattr(
+        adapters,
+        "GrainDatasetAdapter",
+        lambda data: adapters.GeneratorDataAdapter(tuple(map(np.asarray, batch)) for batch in data),
+    )
+    data = Loader()
+    if form == "distributed":
+        data = tf.data.Dataset.from_tensor_slices((ROWS, [0, 1, 2])).batch(2)
+        data = tf.distribute.get_strategy().experimental_distribute_dataset(data)
+    model = make_model(Uniform(4), encoder=Subclassed())
+    history = model.fit(data, epochs=1, verbose=0).history
+    assert model.built and np.isfinite(history["loss"]).all() and int(model.optimizer.iterations) == 2
+
+
 def test_a_generator_is_not_read():
     batches = iter([(ROWS, [0, 1, 2])])
     assert first_examples(batches) is None

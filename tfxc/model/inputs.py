@@ -149,23 +149,23 @@ def first_examples(x):
     """Inputs of a few examples of what ``fit`` takes: the first batch of a data set, the first row of arrays.
 
     They have the structure of ``x``; None for a generator, which can be read only once. Raises ValueError for
-    a data set without a batch.
+    data without a batch.
     """
-    if isinstance(x, tf.data.Dataset):
-        orders = [(order, order.next) for order in epoch_orders(x)]
-        batch = next(iter(x), None)
-        for order, epoch in orders:  # this reading is no epoch
-            order.next = epoch
-        if batch is None:
-            raise ValueError(
-                "The data set has no batch: it is empty, or drop_remainder=True leaves nothing of it."
-            )
-        return unpack_x_y_sample_weight(batch)[0]
-    if hasattr(x, "__getitem__") and not isinstance(x, dict | list | tuple) and not hasattr(x, "shape"):
+    if isinstance(x, dict | list | tuple) or hasattr(x, "shape"):
+        return tf.nest.map_structure(_first_row, x)
+    if hasattr(x, "__getitem__"):
         return unpack_x_y_sample_weight(x[0])[0]  # keras.utils.PyDataset, Sequence
     if hasattr(x, "__next__"):
         return None
-    return tf.nest.map_structure(_first_row, x)
+    orders = [(order, order.next) for order in epoch_orders(x)] if isinstance(x, tf.data.Dataset) else []
+    batch = next(iter(x), None)
+    for order, epoch in orders:  # this reading is no epoch
+        order.next = epoch
+    if batch is None:
+        raise ValueError(
+            "The data set has no batch: it is empty, or drop_remainder=True leaves nothing of it."
+        )
+    return tf.nest.map_structure(_first_part, unpack_x_y_sample_weight(batch)[0])
 
 
 def as_tensor(part):
@@ -175,6 +175,11 @@ def as_tensor(part):
         indices = np.stack([part.row, part.col], 1).astype(np.int64)
         return tf.sparse.reorder(tf.SparseTensor(indices, part.data, part.shape))
     return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
+
+
+def _first_part(part):
+    """The tensor of what a loader gives, of PyTorch or NumPy, or of what a strategy has cut for replicas."""
+    return as_tensor(part.values[0] if isinstance(part, tf.distribute.DistributedValues) else part)
 
 
 def _first_row(part):
