@@ -25,6 +25,7 @@ FLOORS = (
         "clustering",
         "fit_callback",
         "ids",
+        "infinity",
         "require",
         "scored",
         "step_clock",

@@ -264,7 +264,7 @@ def test_a_class_that_has_diverged_hides_no_other(name, stock):
     labels = tf.zeros([6, 1], tf.int32)
     with stock_ops() if stock else contextlib.nullcontext():
         best = head.top_k(query, 20)[1]
-        beside = head.losses_and_best(query, labels, tfxc.losses.SquaredHinge(), 20)[1]
+        beside = head.losses_and_best(query, labels, tfxc.losses.SquaredHinge(), 20)[1].ids
         everything = head.top_k(query, 300)
     np.testing.assert_array_equal(best, want)
     np.testing.assert_array_equal(beside, want)
@@ -475,7 +475,7 @@ def test_three_functions_make_a_head_without_class_vectors(tiny_blocks, loss):  
     np.testing.assert_allclose(head.losses(query, LABELS, loss), dense.losses(query, LABELS, loss), rtol=1e-4)
     losses, best = head.losses_and_best(query, LABELS, loss, 5)
     np.testing.assert_allclose(losses, dense.losses(query, LABELS, loss), rtol=1e-4)
-    np.testing.assert_array_equal(best, head.top_k(query, 5).ids)
+    np.testing.assert_array_equal(best.ids, head.top_k(query, 5).ids)
     np.testing.assert_allclose(head.top_k(query, 5).scores, dense.top_k(query, 5).scores, rtol=1e-4)
     allowed = head.top_k(query, 2, allow=[[3, 8, 14]])
     np.testing.assert_allclose(allowed.scores, dense.top_k(query, 2, allow=[[3, 8, 14]]).scores, rtol=1e-4)

@@ -164,8 +164,8 @@ def test_the_loss_is_the_mean_over_repetitions_of_that_over_buckets():
     np.testing.assert_allclose(found, softmax.mean(1), **CLOSE)
     found = head.losses(query, tf.constant(labels), losses.SoftmaxCrossentropy(decoupled=True))
     np.testing.assert_allclose(found, decoupled.mean(1), **CLOSE)
-    ids = head.losses_and_best(query, tf.constant(labels), losses.SoftmaxCrossentropy(), 4)[1]
-    np.testing.assert_array_equal(ids, head.top_k(query, 4)[1])
+    best = head.losses_and_best(query, tf.constant(labels), losses.SoftmaxCrossentropy(), 4)[1]
+    np.testing.assert_array_equal(best, head.top_k(query, 4))
 
 
 @pytest.mark.parametrize("num_queries", [0, 3])

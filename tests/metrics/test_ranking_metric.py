@@ -70,7 +70,7 @@ def test_scores_that_rank_nothing():
             for dtype in ("int8", "int32", "int64", "uint8", "uint32")
         ),
         (1, [1, 0], tf.constant([[0.0, 1.0], [0.0, 1.0]], tf.float16)),
-        (2, [4, 5], {"ids": np.array([[4, 1], [2, 3]]), "scores": np.ones([2, 2])}),
+        (2, [4, 5], {"ids": np.array([[4, 1], [2, 3]]), "scores": np.array([[2.0, 1.0]] * 2)}),
     ],
 )
 def test_every_form_of_ids_and_scores(k, labels, ranked):

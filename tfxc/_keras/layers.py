@@ -9,7 +9,7 @@ from tfxc._keras import IS_KERAS_3, keras
 
 
 class Untracked:
-    """Holds a layer, or a list of layers, that Keras must not track as part of the holder."""
+    """Holds a layer, a metric, or a list of layers, that Keras must not track as part of the holder."""
 
     def __init__(self, value):
         self.value = value

@@ -11,6 +11,7 @@ from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.layers.dense_head import tied_row_offset
 from tfxc.layers.head import Head
 from tfxc.ops.run_on import run_on
+from tfxc.scored import BestClasses
 
 # By kind of head: its weights with a row for each class. And what else a head of some of the classes needs.
 _ROWS = {DenseHead: ["table", "bias"], UniformSparseHead: ["kernel", "indices", "bias"]}
@@ -248,7 +249,7 @@ class ShardedHead(Head):
         return _best_of(found, k)
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
-        return self.losses(query, labels, loss), self.best(query, k, exclude)[1]
+        return self.losses(query, labels, loss), BestClasses(*self.best(query, k, exclude))
 
 
 def _scores_of_own(head, query, ids, lengths):

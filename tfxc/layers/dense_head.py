@@ -24,6 +24,7 @@ from tfxc.ops.dense_scan import dense_scan
 from tfxc.ops.run_on import run_on
 from tfxc.ops.table_rows import gather_rows, mark_read_only, refuse_plain_steps
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
+from tfxc.scored import BestClasses
 
 
 @register
@@ -404,8 +405,8 @@ class DenseHead(Head):
         kernel = loss.over_classes.kernel
         if kernel is None or not library.takes_table(self.table_variable):
             return super().losses_and_best(query, labels, loss, k, exclude)
-        reduced, _, ids = self._scan(query, reduction=kernel, k=k, exclude=exclude)
-        return loss.combine(reduced, self.score(query, labels), labels >= 0), ids
+        reduced, *best = self._scan(query, reduction=kernel, k=k, exclude=exclude)
+        return loss.combine(reduced, self.score(query, labels), labels >= 0), BestClasses(*best)
 
 
 def tied_row_offset(head: Head) -> int | None:

@@ -328,8 +328,8 @@ class Head(keras.layers.Layer):
 
     def losses_and_best(
         self, query, labels, loss: ClassificationLoss, k: int, exclude=None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """What ``losses`` gives, exactly, and the ids [N, k] that ``top_k`` gives, from one pass."""
+    ) -> tuple[tf.Tensor, BestClasses]:
+        """What ``losses`` gives, exactly, and what ``top_k`` gives, from one pass."""
         reduction, ranking = loss.over_classes, BlockTopK(k, exclude)
 
         def fold(carry, logits, start):
@@ -339,7 +339,7 @@ class Head(keras.layers.Layer):
         first = reduction.init(num_queries), ranking.initial(num_queries)
         state, ranked = self.scan(query, fold, first)
         losses = loss.combine(reduction.finish(state), self.score(query, labels), labels >= 0)
-        return losses, ranking.finish(ranked)[1]
+        return losses, BestClasses(*ranking.finish(ranked))
 
     def shared_layers(self, encoder: keras.Model) -> dict[str, Any]:
         """The layers with weights that are the encoder's too, for a file: by name, the place in the encoder.

@@ -261,7 +261,7 @@ class MACHHead(Head):
         return tf.reduce_mean(tf.reshape(losses, [-1, self.num_repetitions]), 1)
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
-        return self.losses(query, labels, loss), self.top_k(query, k, exclude)[1]
+        return self.losses(query, labels, loss), self.top_k(query, k, exclude)
 
     def check(self, sampler=None, loss=None, optimizer=None):
         super().check(sampler, loss, optimizer)

@@ -3,14 +3,18 @@
 Ids are compared by ``tf.equal``: in a graph that does not know the sizes, ``==`` loses the rank.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import mask_of
 from tfxc._keras.training import Directed, compiled_labels
+from tfxc._keras.weights import tf_variable
 from tfxc.arguments import one_of, positive_int
 from tfxc.ids import check_ids, drop_duplicates
+from tfxc.infinity import infinity_is_meant
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_one_hot_rows, tensor_of_labels
+from tfxc.metrics.ties import in_random_order, mostly_tied, warn_of_ties
 
 
 def unique_positives(labels):
@@ -30,17 +34,26 @@ def num_positives(labels):
     return tf.maximum(tf.reduce_sum(tf.cast(labels >= 0, tf.int32), axis=1), 1)
 
 
-def ranked_ids(scores_or_ids, k: int):
+@infinity_is_meant()
+def ranked_ids(scores_or_ids, k: int, seed=None):
     """Returns the k best class ids [N, k] int64 of ranked ids [N, R], R >= k, or of full scores [N, L].
 
-    If L < k, all classes are ranked. A class with score -inf or NaN is not ranked: its slot holds -1.
+    If L < k, all classes are ranked. A class with score -inf or NaN is not ranked: its slot holds -1. With a
+    seed, two integers, equal scores rank in random order; without one, the lower id comes first.
     """
     if scores_or_ids.dtype.is_integer:
         return tf.cast(scores_or_ids[:, :k], tf.int64)
     narrow = scores_or_ids.dtype.size < tf.float32.size
     scores = tf.cast(scores_or_ids, tf.float32) if narrow else scores_or_ids
     scores = tf.where(tf.math.is_nan(scores), tf.constant(-float("inf"), scores.dtype), scores)
-    best, ids = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
+    num_classes = tf.shape(scores)[1]
+    k, given = tf.minimum(k, num_classes), tf.math.top_k(scores, tf.minimum(k + 1, num_classes))
+    best, ids = (part[:, :k] for part in given)
+    if seed is not None:
+        is_tied = (given[0][:, 1:] == given[0][:, :-1]) & (given[0][:, 1:] > float("-inf"))
+        best, ids = tf.cond(
+            tf.reduce_any(is_tied), lambda: in_random_order(scores, k, seed), lambda: (best, ids)
+        )
     return tf.cast(tf.where(tf.math.is_inf(best) & (best < 0), -1, ids), tf.int64)
 
 
@@ -70,7 +83,14 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     For sequences it returns the positions that count.
     """
     y_true = compiled_labels(tensor_of_labels(y_true))
-    y_pred = tf.convert_to_tensor(y_pred["ids"] if isinstance(y_pred, dict) else y_pred)
+    if isinstance(y_pred, dict):
+        if tf.executing_eagerly() and "scores" in y_pred and np.size(y_pred["ids"]):
+            scores, ids = (
+                tf.reshape(y_pred[name], [-1, y_pred[name].shape[-1]]) for name in ("scores", "ids")
+            )
+            warn_of_ties(np.mean(mostly_tied(scores, ids)))
+        y_pred = y_pred["ids"]
+    y_pred = tf.convert_to_tensor(y_pred)
     if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
         y_true = pad_labels_of(y_pred, y_true)
     if y_pred.shape.rank == 3:
@@ -164,9 +184,9 @@ class RankingMetric(Directed, keras.metrics.Mean):
                 repeated positive counts once, an example without positives as `average` says.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot, or the
                 dict that ``predict`` returns; or the scores of all classes, floats [N, L] (cast integer
-                counts to float). For sequences either may be [B, T, ...], with y_true [B, T] or [B, T, P]:
-                masked positions and those without a label do not count. Ragged or sparse labels may end
-                before position T.
+                counts to float), of which equal ones rank in random order, the same in each run. For
+                sequences either may be [B, T, ...], with y_true [B, T] or [B, T, P]: masked positions and
+                those without a label do not count. Ragged or sparse labels may end before position T.
             sample_weight: None, [N] or, for sequences, [B] or [B, T].
 
         Raises:
@@ -206,7 +226,9 @@ class RankingMetric(Directed, keras.metrics.Mean):
             if y_true.shape.rank == 2:
                 y_true = refuse_one_hot_rows(y_true, num_classes)
         labels = unique_positives(y_true)
-        values = self.per_example(labels, ranked_ids(y_pred, self.k))
+        # The order is another one for each batch, as the count of the examples so far changes.
+        seed = tf.stack([0, tf.bitcast(tf.cast(tf_variable(self.count), tf.float32), tf.int32)])
+        values = self.per_example(labels, ranked_ids(y_pred, self.k, seed))
         if values.shape.rank not in (1, None):
             raise ValueError(
                 f"{type(self).__name__}.per_example must return a value for each example, [N], but returned "

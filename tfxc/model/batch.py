@@ -7,10 +7,12 @@ import tensorflow as tf
 
 from tfxc._keras import unpack_x_y_sample_weight
 from tfxc._keras.layers import Untracked
-from tfxc._keras.training import metrics_not_compiled, updated_metrics
+from tfxc._keras.training import given_metrics, metrics_not_compiled, updated_metrics
 from tfxc.callbacks.sampler_refresh import warn_without_refresh
 from tfxc.ids import PADDING
+from tfxc.infinity import infinity_is_meant
 from tfxc.labels import as_array, labelled_queries
+from tfxc.metrics.ties import mostly_tied
 from tfxc.model.checks import (
     refuse_class_weight,
     refuse_consumed,
@@ -45,7 +47,7 @@ class BatchMixin:
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
         self._freshen(x)
-        with clean_errors():
+        with clean_errors(), infinity_is_meant(in_graphs=False):
             return super().predict_on_batch(x)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
@@ -131,10 +133,12 @@ class BatchMixin:
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training=False)
         loss, exclude = self.classification_loss, reserved.get("exclude")
-        num_classes = min(self._num_ranked, self.head.num_classes)
-        losses, ids = self.head.losses_and_best(query, labels, loss, num_classes, exclude)
+        num_ranked = min(max(self._num_ranked, 2), self.head.num_classes)  # one has no ties
+        losses, (scores, ids) = self.head.losses_and_best(query, labels, loss, num_ranked, exclude)
+        if given_metrics(self):
+            self._share_tied.value.update_state(tf.cast(mostly_tied(scores, ids), tf.float32))
         # A metric may rank more classes than there are: the rest are empty slots.
-        ids = tf.pad(ids, [[0, 0], [0, self._num_ranked - num_classes]], constant_values=PADDING)
+        ids = tf.pad(ids, [[0, 0], [0, max(self._num_ranked - num_ranked, 0)]], constant_values=PADDING)
         self._track(loss.reduce(losses, sample_weight), query)
         return updated_metrics(self, x, labels, ids, sample_weight)
 

@@ -18,6 +18,7 @@ from tfxc._keras.training import (
 from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
 from tfxc.layers.head import Head
+from tfxc.metrics.ties import warned_of_ties
 from tfxc.model.batch import BatchMixin
 from tfxc.model.checks import compile_options, ranking_metrics, refuse_consumed, refuse_optimizer
 from tfxc.model.fit import (
@@ -113,6 +114,7 @@ class ExtremeClassifier(
         self._trained_with = Untracked(None)  # the sampler of the traced step
         self._names = checked_names(class_names, head.num_classes)
         self.loss_tracker = Mean(name="loss")
+        self._share_tied = Untracked(Mean(name="tied"))
         self.supports_jit = False
         # Encoder and head cast for themselves: ids and times, cast earlier, would lose digits.
         no_autocast(self)
@@ -188,7 +190,7 @@ class ExtremeClassifier(
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An error begins with what is wrong."""
         self._freshen(x)
-        with clean_errors():
+        with clean_errors(), warned_of_ties(self._share_tied.value):
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
