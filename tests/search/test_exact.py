@@ -74,7 +74,7 @@ def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
         carry = ranking.initial(5)
         for start in range(0, 200, block):
             carry = ranking.fold(carry, logits[:, start : start + block], start)
-        return carry
+        return ranking.finish(carry)
 
     scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, 199] = np.nan
@@ -113,5 +113,6 @@ def test_excluded_classes_by_hand():
     logits = np.array([[4.0, 3, 2, 1]] * 3, np.float32)
     for start in (0, 3):
         carry = ranking.fold(carry, tf.constant(logits[:, start : start + 3]), start)
+    carry = ranking.finish(carry)
     assert carry[1].numpy().tolist() == [[0, 2, 3], [1, 2, -1], [0, 1, 2]]
     assert carry[0].numpy().tolist() == [[4, 2, 1], [3, 2, -np.inf], [4, 3, 2]]

@@ -13,6 +13,7 @@ from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, hits, int32_ids
+from tfxc.infinity import infinity_is_meant
 from tfxc.layers.dense_blocks import all_logits, dense_reduction
 from tfxc.layers.head import Head, class_biases, of_filled_slots, without_empty
 from tfxc.losses.classification_loss import ClassificationLoss
@@ -352,9 +353,9 @@ class DenseHead(Head):
         class_ids, _ = without_empty(class_ids, log_expected_count)
         if self.tied_to is not None or self.use_bias:
             labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
-        offsets = -log_expected_count
-        if self.use_bias:
-            offsets += class_biases(self.bias, class_ids)
+        biases = class_biases(self.bias, class_ids) if self.use_bias else 0.0
+        with infinity_is_meant():
+            offsets = biases - log_expected_count
         given = self._scaled(query), labels, class_ids, offsets
         logits, log_sum = candidate_log_sum_exp(self.table_variable, *given, self.normalize, self.row_offset)
         return (logits + class_biases(self.bias, labels) if self.use_bias else logits), log_sum

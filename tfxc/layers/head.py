@@ -13,6 +13,7 @@ from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.class_vectors import vector_of_each
 from tfxc.ids import check_ids, excluded_ids, hits, padded_ids, refuse_other_rows, require_queries
+from tfxc.infinity import infinity_is_meant
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.losses.reductions import CandidateReduction
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -433,6 +434,7 @@ def score_candidates(head, query, labels, class_ids, log_expected_count):
     return positives, negatives, tf.where(empty, -1, hits(class_ids, labels))
 
 
+@infinity_is_meant()
 def without_empty(class_ids, log_expected_count):
     """Class ids, -1 in each empty slot that is not shared, so that no class is touched for it; and which are.
 

@@ -11,6 +11,7 @@ from tfxc.arguments import one_of, positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
 from tfxc.hashing.universal import UniversalHash, next_prime, universal_coefficients
 from tfxc.ids import check_ids, drop_duplicates
+from tfxc.infinity import infinity_is_meant
 from tfxc.layers.head import Head
 from tfxc.layers.mach_plan import collision_bound
 from tfxc.ops.library import use_compiled
@@ -237,6 +238,7 @@ class MACHHead(Head):
         chance = self.family.collision_probability
         return (scores - chance) / (1 - chance)
 
+    @infinity_is_meant()
     def best(self, query, k, exclude, num_probes=None):
         if self.num_probes is None and not use_compiled():
             return super().best(query, k, exclude)

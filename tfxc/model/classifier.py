@@ -17,6 +17,7 @@ from tfxc._keras.training import (
 )
 from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
+from tfxc.infinity import infinity_is_meant
 from tfxc.layers.head import Head
 from tfxc.metrics.ties import warned_of_ties
 from tfxc.model.batch import BatchMixin
@@ -196,7 +197,7 @@ class ExtremeClassifier(
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An error begins with what is wrong."""
         self._freshen(x)
-        with clean_errors():
+        with clean_errors(), infinity_is_meant(in_graphs=False):
             try:
                 return self._with_fresh_cache(super().predict, x, *args, **kwargs)
             except UnboundLocalError as error:  # of Keras 3, where a data set ends before its first batch
@@ -252,7 +253,7 @@ class ExtremeClassifier(
             return self._rank(inputs, k, exclude, allow, training)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
-        with clean_errors(), tf.control_dependencies(fresh):
+        with clean_errors(), infinity_is_meant(in_graphs=False), tf.control_dependencies(fresh):
             return self._ranking.value(inputs, as_tensor(k), exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxc.cluster.folded import folded_losses, is_folded
 from tfxc.cluster.place import check_placed
+from tfxc.infinity import infinity_is_meant
 from tfxc.labels import labelled_queries
 from tfxc.layers.class_cache import old_class_vectors
 from tfxc.layers.head import Head, score_candidates
@@ -149,7 +150,8 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
 
     effective = head.effective_query(query)
     step = Step(effective, labels, example_ids, score, class_vectors, query, head.approximate)
-    draw = sampler.sample(step)
+    with infinity_is_meant():  # a count of a class that is never drawn, a score of no class
+        draw = sampler.sample(step)
 
     @functools.cache
     def one_by_one():

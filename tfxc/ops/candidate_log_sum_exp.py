@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxc.infinity import infinity_is_meant
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import checked_inputs, scores_in_tensorflow
 from tfxc.ops.table_rows import mark_read_only
@@ -76,7 +77,8 @@ def _broadcasts_to(given, wanted):
 
 def _in_tensorflow(table, query, label_ids, class_ids, offsets, normalize, row_offset):
     num_labels, num_candidates = tf.shape(label_ids)[1], tf.shape(class_ids)[1]
-    out = offsets == float("-inf")
+    with infinity_is_meant():
+        out = offsets == float("-inf")
     class_ids = tf.where(out, -1, class_ids)
     ids = tf.concat([label_ids, class_ids], 1)
     scores = scores_in_tensorflow(table, query, ids, normalize, row_offset)

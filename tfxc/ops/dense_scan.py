@@ -24,6 +24,7 @@ import math
 
 import tensorflow as tf
 
+from tfxc.infinity import infinity_is_meant
 from tfxc.ops import library
 
 library.reads_tables("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad")
@@ -31,6 +32,7 @@ library.reads_tables("DenseScan", "DenseScanGrad", "DenseScanFilteredGrad")
 TILE_CLASSES = 96  # kTileClasses of the compiled op
 
 
+@infinity_is_meant()
 def dense_scan(query, table, bias, *, reduction=None, k=0, exclude=None, **classes):
     """The reduction over all classes of each query, and its k best, by the compiled op.
 

@@ -6,6 +6,7 @@ import numbers
 import tensorflow as tf
 
 from tfxc.ids import check_ids, int32_ids, is_among
+from tfxc.infinity import infinity_is_meant
 from tfxc.ops import library
 
 DECODERS = ("mean", "min", "median")
@@ -43,6 +44,7 @@ def class_scores(tables, family, class_ids, decoder="mean"):
     return decode(values, decoder)
 
 
+@infinity_is_meant()
 def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
     """The k best of L classes by the decoded scores of their buckets, exactly, without a ``[B, L]`` tensor.
 
@@ -114,6 +116,7 @@ def _compiled(tables, family, k, exclude, decoder, **how):
     return scores, ids
 
 
+@infinity_is_meant()
 def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean"):
     """An approximation of :func:`mach_top_k` that looks into the best buckets of each repetition only.
 

@@ -130,7 +130,7 @@ class LSH(Sampler):
         with tf.init_scope():  # computes values even while a step is traced
             tables = hash_tables(codes, 1 << self.num_bits)._asdict()
         # The product of each class vector, as last hashed, with a fixed vector tells which vectors changed.
-        fingerprint = np.full(self.num_classes, np.nan, np.float32)
+        fingerprint = np.full(self.num_classes, np.finfo(np.float32).max, np.float32)  # as of no vector
         values = {**parameters, **tables, "fingerprint": fingerprint}
         self._add_weights({name: np.asarray(value) for name, value in values.items()})
 

@@ -3,10 +3,12 @@
 import tensorflow as tf
 
 from tfxc.ids import check_ids, is_among, refuse_mask, require_rows
+from tfxc.infinity import infinity_is_meant
 from tfxc.scored import BestClasses
 from tfxc.search.not_inlined import not_inlined
 
 
+@infinity_is_meant()
 def best_candidates(scores, ids, k, exclude):
     """The k best of candidates int32 [N, S], each once in a row, -1 for none, by scores float32 [N, S].
 

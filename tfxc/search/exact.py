@@ -2,11 +2,14 @@
 
 import tensorflow as tf
 
+from tfxc.infinity import infinity_is_meant
 from tfxc.search.not_inlined import not_inlined
 
 # The size of a group. tf.math.top_k over a whole block costs several times its matmul; over maxima of groups,
 # less.
 GROUP = 32
+# The score of no class, until the end: -inf would be an error to tf.debugging.enable_check_numerics.
+_LOWEST = tf.float32.min
 # From so many best ones on, a block's are collected without order: to sort them takes longer than the matmul.
 _MANY = 64
 
@@ -32,9 +35,9 @@ class BlockTopK:
         self.exclude = exclude
 
     def initial(self, num_queries):
-        """Scores -inf and ids -1 [N, k]."""
+        """The lowest scores and ids -1 [N, k]."""
         shape = [num_queries, self.k]
-        carry = tf.fill(shape, float("-inf")), tf.fill(shape, -1)
+        carry = tf.fill(shape, _LOWEST), tf.fill(shape, -1)
         if tf.executing_eagerly() or (tf.get_static_value(self.k) or _MANY) < _MANY:
             return carry
         return tuple(tf.compat.v1.placeholder_with_default(part, [None, None]) for part in carry)  # they grow
@@ -47,7 +50,12 @@ class BlockTopK:
         return tf.cond(self.k >= _MANY, lambda: self._collected(*given), lambda: self._ranked(*given))
 
     def finish(self, carry):
-        """The k best, scores and ids [N, k], best first, of the last carry."""
+        """The k best, scores and ids [N, k], best first, of the last carry; -inf and -1 for no class."""
+        scores, ids = self._best(carry)
+        with infinity_is_meant():
+            return tf.where(ids >= 0, scores, float("-inf")), ids
+
+    def _best(self, carry):
         scores, order = tf.math.top_k(carry[0], self.k)
         return scores, tf.gather(carry[1], order, batch_dims=1)
 
@@ -58,10 +66,10 @@ class BlockTopK:
         rows, columns = above // width, tf.cast(above % width, tf.int32) + start
         scores, ids = (
             tf.RaggedTensor.from_value_rowids(part, rows, num_rows, validate=False).to_tensor(empty)
-            for part, empty in ((tf.gather(tf.reshape(logits, [-1]), above), float("-inf")), (columns, -1))
+            for part, empty in ((tf.gather(tf.reshape(logits, [-1]), above), _LOWEST), (columns, -1))
         )
         carry = tf.concat([carry[0], scores], 1), tf.concat([carry[1], ids], 1)
-        return tf.cond(tf.shape(carry[0])[1] > 3 * self.k, lambda: self.finish(carry), lambda: carry)
+        return tf.cond(tf.shape(carry[0])[1] > 3 * self.k, lambda: self._best(carry), lambda: carry)
 
     def _ranked(self, carry, logits, start):
         # The more blocks have passed, the fewer rows find something better in this one. The maximum of a row
@@ -72,7 +80,7 @@ class BlockTopK:
         best = [tf.gather_nd(part, rows) for part in carry]
         logits = tf.gather_nd(logits, rows)
         scores, columns = grouped_top_k(logits, tf.minimum(self.k, tf.shape(logits)[1]))
-        ids = tf.where(scores > float("-inf"), columns + start, -1)
+        ids = tf.where(scores > _LOWEST, columns + start, -1)
         scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
         ids = tf.gather(tf.concat([best[1], ids], 1), order, batch_dims=1)
         best_scores, best_ids = carry
@@ -83,7 +91,7 @@ class BlockTopK:
 
 
 def grouped_top_k(logits, k):
-    """``tf.math.top_k(logits, k)``, three times faster for wide rows and small k; NaN counts as -inf."""
+    """``tf.math.top_k(logits, k)``, three times faster for wide rows and small k; NaN never ranks."""
     num_queries, width = tf.shape(logits)[0], tf.shape(logits)[1]
     num_groups = width // GROUP
     whole = num_groups * GROUP
@@ -94,8 +102,9 @@ def grouped_top_k(logits, k):
         return logits, groups, tf.reduce_max(groups, 2)
 
     given = cut(logits)
-    # The maximum of numbers with NaN is NaN.
-    largest = tf.reduce_max(given[2]) + tf.reduce_max(logits[:, whole:])
+    # The maximum of numbers with NaN is NaN, and that of no number -inf.
+    with infinity_is_meant():
+        largest = tf.reduce_max(given[2]) + tf.reduce_max(logits[:, whole:])
     logits, groups, maxima = tf.cond(
         tf.math.is_nan(largest), not_inlined(lambda: cut(_without_nan(logits))), lambda: given
     )
@@ -119,12 +128,12 @@ def grouped_top_k(logits, k):
 
 
 def _without_nan(logits):
-    """Logits with -inf in place of NaN."""
-    return tf.where(tf.math.is_nan(logits), float("-inf"), logits)
+    """Logits with the lowest number in place of NaN."""
+    return tf.where(tf.math.is_nan(logits), _LOWEST, logits)
 
 
 def _mask(logits, columns):
-    """Logits with columns [N, X] of each row set to -inf; columns outside the block are ignored."""
+    """Logits with columns [N, X] of each row set to the lowest number; other columns are ignored."""
     here = tf.where((columns >= 0) & (columns < tf.shape(logits)[1]))
     where = tf.stack([here[:, 0], tf.cast(tf.gather_nd(columns, here), tf.int64)], 1)
-    return tf.tensor_scatter_nd_update(logits, where, tf.fill([tf.shape(where)[0]], float("-inf")))
+    return tf.tensor_scatter_nd_update(logits, where, tf.fill([tf.shape(where)[0]], _LOWEST))

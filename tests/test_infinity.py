@@ -1,0 +1,68 @@
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, features, learnable, make_model
+
+import tfxc
+from tfxc._keras import keras
+from tfxc._keras.weights import tf_variable
+from tfxc.ops import library
+
+HEADS = {
+    "dense": lambda: tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True),
+    "sparse": lambda: tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, seed=1),
+    "mach": lambda: tfxc.layers.MACHHead(NUM_CLASSES, 8, 3, seed=1),
+    "encoded": lambda: tfxc.layers.EncodedHead(
+        keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)]), features(NUM_CLASSES)
+    ),
+}
+
+
+@pytest.fixture
+def checked_numerics():
+    tf.debugging.enable_check_numerics()
+    yield
+    tf.debugging.disable_check_numerics()
+
+
+@pytest.mark.both_keras
+@pytest.mark.traced
+@pytest.mark.parametrize(
+    ("head", "sampler", "is_stock"),
+    [
+        ("dense", "none", False),
+        ("dense", "none", True),
+        ("dense", "in batch", False),
+        ("sparse", "mixture", False),
+        ("mach", "none", False),
+        ("mach", "none", True),
+        ("encoded", "in batch", False),
+        ("dense", "lsh", False),
+    ],
+)
+def test_training_ranking_and_evaluation_mean_their_infinite_numbers(
+    head, sampler, is_stock, checked_numerics
+):
+    sampler = tfxc.samplers.LSH(4) if sampler == "lsh" else SAMPLERS[sampler]()
+    x, y = learnable(16)
+    left_out = {"features": x, "exclude": np.tile(np.arange(NUM_CLASSES - 3), [16, 1])}
+    with library.stock_ops() if is_stock else contextlib.nullcontext():
+        model = make_model(sampler, head=HEADS[head](), metrics=[tfxc.metrics.NDCGAtK(5)])
+        model.fit(x, y, validation_data=(left_out, y), verbose=0)
+        best = model.predict(left_out, verbose=0)
+        ranked = model.rank(x, 5, exclude=left_out["exclude"])
+    for scores, ids in ((best["scores"], best["ids"]), (ranked["scores"], ranked["ids"])):
+        assert np.all(np.isneginf(scores) == (np.asarray(ids) < 0)) and np.isneginf(scores)[:, 3:].all()
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("head", HEADS)
+def test_a_nan_of_training_is_found(head, checked_numerics):
+    x, y = learnable(16)
+    model = make_model(head=HEADS[head]())
+    weight = tf_variable(model.head.trainable_weights[0])
+    weight.assign(tf.fill(weight.shape, np.float32(1e38)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Infinity or NaN"):
+        model.fit(x, y, verbose=0)
