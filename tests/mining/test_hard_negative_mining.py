@@ -262,6 +262,7 @@ def test_a_curriculum_ends_with_its_training(patient, tmp_path):
 
 @pytest.mark.traced
 @pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.filterwarnings("ignore:No step of this fit had hard negatives")
 def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, monkeypatch, finished):
     go_on, find = threading.Event(), background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: go_on.wait() and find(*args))
@@ -369,3 +370,15 @@ def test_training_without_it_is_warned_of(tmp_path):
     model = traced_model()
     with warnings.catch_warnings(action="error"):
         fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES), 1)
+
+
+def test_a_fit_without_any_hard_negative_is_warned_of(tmp_path, monkeypatch):
+    class Slow(background_search.BackgroundSearch):
+        running = True  # as long as any epoch lasts
+
+    monkeypatch.setattr(hard_negative_mining, "BackgroundSearch", Slow)
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start_epoch=2)
+    model = model_of()
+    with pytest.warns(UserWarning, match="before the first search, of .* seconds. Train for more"):
+        assert fitted(model, mining, epochs=3)["mining/filled"] == [0.0] * 3
+    assert fitted(model, mining, epochs=1)["mining/filled"] == [1.0]

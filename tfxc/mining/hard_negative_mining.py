@@ -40,7 +40,7 @@ class HardNegativeMining(FitCallback):
     ``class_vectors``) gives the highest scores; ``mining/search_seconds``; these are NaN without a table of
     this run. ``mining/filled`` is the share of the hard slots that held a hard class: below 1 if there is no
     table yet, or if positives use up its rows (raise ``num_retrieved``). ``mining/failures`` counts the
-    searches that failed.
+    searches that failed. A ``fit`` whose epochs end before the first search does warns of it.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
@@ -164,9 +164,17 @@ class HardNegativeMining(FitCallback):
             logs["mining/failures"] = self._num_failures
 
     def on_train_end(self, logs=None):
+        had_none = self._search is not None and self._table.epoch is None and self._epoch >= self.start_epoch
         if self._search is not None:
             self._search.wait()
             self._adopt()
+        if had_none and self._table.epoch is not None:
+            warnings.warn(
+                "No step of this fit had hard negatives, all draws were uniform: its epochs were over before "
+                f"the first search, of {self._seconds:.3g} seconds. Train for more epochs: another fit of this "
+                "model, with this callback, goes on and has the table from its first step.",
+                stacklevel=2,
+            )
         self.let_go()
 
     def let_go(self) -> None:
