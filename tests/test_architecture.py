@@ -26,6 +26,7 @@ FLOORS = (
         "fit_callback",
         "ids",
         "infinity",
+        "progress",
         "require",
         "scored",
         "step_clock",

@@ -171,8 +171,8 @@ class HardNegativeMining(FitCallback):
         if had_none and self._table.epoch is not None:
             warnings.warn(
                 "No step of this fit had hard negatives, all draws were uniform: its epochs were over before "
-                f"the first search, of {self._seconds:.3g} seconds. Train for more epochs: another fit of this "
-                "model, with this callback, goes on and has the table from its first step.",
+                f"the first search, of {self._seconds:.3g} seconds. Train for more epochs: another fit of "
+                "this model, with this callback, goes on and has the table from its first step.",
                 stacklevel=2,
             )
         self.let_go()

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from tqdm import tqdm
 
 from tfxc.class_vectors import blocks, shared_by_queries, vectors_of
 from tfxc.clustering import assign, kmeans, sample_by_weight
+from tfxc.progress import progress
 
 _POINTS_PER_CELL = 32
 _POWER_OF_LENGTH = 8  # k-means weighs classes by it; a lower power would weigh classes that are never best
@@ -28,12 +28,12 @@ class Cells(NamedTuple):
     offsets: np.ndarray
 
     def chunks(self, head, title):
-        """Iterates over cells, a few at a time, with a progress bar on a terminal.
+        """Iterates over cells, a few at a time, and tells of its progress.
 
         Yields the first cell, the cell after the last, and the vectors float32 [n, D] of their members.
         """
         start, num_cells = 0, len(self.offsets) - 1
-        with tqdm(total=len(self.members), desc=title, unit=" classes", disable=None) as bar:
+        with progress(len(self.members), title, "classes") as bar:
             while start < num_cells:
                 full = np.searchsorted(self.offsets, self.offsets[start] + _CHUNK_ROWS, side="right") - 1
                 stop = max(int(full), start + 1)
@@ -167,7 +167,7 @@ def _weights(lengths):
 def _assigned(head, codebook, points_of, title):
     """The codeword int32 [L] nearest to the point of each class, and the sums [C, D] of their vectors."""
     cell_of, sums = np.empty(head.num_classes, np.int32), np.zeros(codebook.shape, np.float32)
-    with tqdm(total=head.num_classes, desc=title, unit=" classes", disable=None) as bar:
+    with progress(head.num_classes, title, "classes") as bar:
         for start, vectors in blocks(head):
             own = assign(points_of(vectors), codebook)[0]
             cell_of[start : start + len(vectors)] = own

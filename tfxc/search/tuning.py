@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tfxc.progress import progress
 from tfxc.search.cells import cut_into_cells, order_of_cells
 from tfxc.search.exact import GROUP
 from tfxc.search.scanned import Answers, most_promising
@@ -105,14 +106,17 @@ def _costs(cells, head, query, wanted, recall, promising, steps):
     left = [sizes - np.bincount(cell_of[promising[:step]], minlength=num_cells) for step in steps]
     moments = cells.moments(head)
     needed = np.empty((len(steps), *wanted.shape), np.int64)
+    bar = progress(len(query), "Costs", "queries")
     for start in range(0, len(query), _QUERIES_AT_ONCE):
         some = slice(start, start + _QUERIES_AT_ONCE)
+        bar.update(len(query[some]))
         order = order_of_cells(*moments, query[some])
         for own, step, sizes_left in zip(needed, steps, left, strict=True):
             read = np.empty(order.shape, np.int64)
             np.put_along_axis(read, order, np.cumsum(sizes_left[order], axis=1), axis=1)
             of_wanted = np.take_along_axis(read, cell_of[wanted[some]], axis=1)
             own[some] = np.where(rank[wanted[some]] < step, 0, of_wanted)
+    bar.close()
     return [
         np.count_nonzero(sizes_left) + step / _SCANNED_PER_READ + np.quantile(own, recall)
         for own, step, sizes_left in zip(needed, steps, left, strict=True)

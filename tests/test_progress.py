@@ -1,0 +1,15 @@
+import pytest
+
+from tfxc import progress as module
+from tfxc.progress import progress
+
+
+@pytest.mark.parametrize(("patience", "num_lines"), [(0, 2), (30, 0)])
+def test_a_log_has_lines_of_long_work_alone(patience, num_lines, monkeypatch, capfd):
+    monkeypatch.setattr(module, "_PATIENCE", patience)
+    with progress(10, "Cells", "classes") as bar:
+        for _ in range(2):
+            bar.update(5)
+    lines = [line for line in capfd.readouterr().err.split("\n") if "Cells: " in line]
+    assert (len(lines) >= num_lines) if num_lines else not lines
+    assert not lines or "Cells: 100% of 10 classes in" in lines[-1]
