@@ -59,7 +59,7 @@ def parse_arguments(argv=None):
     add("--loss", choices=LOSSES, default="binary-crossentropy")
     classification_heads.add_arguments(add)
     add("--num-repetitions", type=count, default=4, help="mach: bucket classifiers")
-    add("--decoder", choices=DECODERS, default="mean", help="mach: from buckets to classes")
+    add("--decoder", choices=DECODERS, default="geometric", help="mach: from buckets to classes")
     add("--num-inputs", type=count, default=8192, help="sparse: width of the layer before the head")
     add("--wide-activation", choices=("linear", "relu"), default="linear", help="sparse: of that layer")
     add("--fan-in", type=count, default=32, help="sparse: inputs that a class reads")

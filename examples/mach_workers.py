@@ -39,7 +39,11 @@ def parse_arguments(argv=None):
     classification_data.add_arguments(add)
     classification_heads.add_arguments(add)
     parser.set_defaults(loss="binary-crossentropy")
-    add("--decoder", choices=DECODERS, help="from buckets to classes; default: mean, merge: as in training")
+    add(
+        "--decoder",
+        choices=DECODERS,
+        help="from buckets to classes; default: geometric; merge: as trained",
+    )
     add("--num-repetitions", type=count, help="merge: how many there must be; default: up to the last found")
     add("--batch-size", type=count, default=128)
     add("--epochs", type=count, default=6)
@@ -54,7 +58,7 @@ def parse_arguments(argv=None):
     )
     args = parser.parse_args(argv)
     if args.repetitions and args.decoder is None:
-        args.decoder = "mean"
+        args.decoder = "geometric"
     return args
 
 

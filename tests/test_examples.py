@@ -334,7 +334,7 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     assert "4 repetitions of 2 encoders" in merged
     assert float(merged.split("precision_at_1 ")[1].split(",")[0]) > 0.9
     model, served = keras.models.load_model(alone / "model.keras"), tf.saved_model.load(str(alone / "served"))
-    assert (one.head.decoder, model.head.decoder) == ("mean", "min")
+    assert (one.head.decoder, model.head.decoder) == ("geometric", "min")
     inputs = {"ids": tf.constant([[3, 13, 20]]), "values": tf.constant([[0.6, 0.6, 0.5]])}
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], model.predict(inputs, verbose=0)["ids"])
 

@@ -11,7 +11,7 @@
 namespace tfxc {
 namespace {
 
-// The number of places of the sketch to examine for each wanted class.
+// The number of places of the sketch to examine first for each wanted class.
 constexpr int64_t kPlacesPerClass = 24;
 
 // The number of places for each class in the probed buckets. A place that two classes share looks like a class with the
@@ -79,15 +79,28 @@ bool Prober::IsFutile(const Hashes& hashes, int64_t num_probes) {
 
 void Prober::Rank(int64_t query, Best* best) {
   AddUp(query);
-  FindCandidates();
-  const float rest = Rest();
+  const float rest = Rest(), floor = FloorOfLargest(sketch_.data(), sketch_.size(), num_places_);
+  FindCandidates(floor);
+  // A class of several buckets appears several times.
+  std::sort(candidates_.begin(), candidates_.end());
+  const auto same = [](Scored one, Scored other) { return one.id == other.id; };
+  candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
   for (Scored candidate : candidates_) {
-    // The other buckets have no more.
     if ((candidate.score + rest) * reach_ < best->threshold()) return;
-    if (queries_.IsExcluded(query, candidate.id)) continue;
-    for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = queries_.Value(hashes_, query, r, candidate.id);
-    best->Offer({Decode(queries_.decoder, &values_), candidate.id});
+    Offer(query, candidate.id, best);
   }
+  // A class of a smaller sum may have more in buckets that were not probed.
+  FindCandidates(best->threshold() / reach_ - rest);
+  for (Scored candidate : candidates_) {
+    if (candidate.score >= floor || (candidate.score + rest) * reach_ < best->threshold()) continue;
+    if (!best->Holds(candidate.id)) Offer(query, candidate.id, best);
+  }
+}
+
+void Prober::Offer(int64_t query, int32_t id, Best* best) {
+  if (queries_.IsExcluded(query, id)) return;
+  for (int64_t r = 0; r < hashes_.Count(); ++r) values_[r] = queries_.Value(hashes_, query, r, id);
+  best->Offer({Decode(queries_.decoder, &values_), id});
 }
 
 void Prober::AddUp(int64_t query) {
@@ -98,20 +111,13 @@ void Prober::AddUp(int64_t query) {
   }
 }
 
-void Prober::FindCandidates() {
-  // A sum tells little of the least score, or of the one in the middle: for these, any class may be among the best.
-  const bool are_sums = queries_.decoder == Decoder::kMean;
-  const float floor = are_sums ? FloorOfLargest(sketch_.data(), sketch_.size(), num_places_) : 0.0f;
+void Prober::FindCandidates(float floor) {
   candidates_.clear();
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     for (Scored bucket : lists_[r]) {
       AppendAbove(hashes_, r, bucket.id, floor, places_, sketch_.data(), &candidates_);
     }
   }
-  // A class of several buckets appears several times.
-  std::sort(candidates_.begin(), candidates_.end());
-  const auto same = [](Scored one, Scored other) { return one.id == other.id; };
-  candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
 }
 
 // The most that a class can have in buckets that were not probed.

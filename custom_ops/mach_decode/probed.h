@@ -10,8 +10,8 @@
 
 namespace tfxc {
 
-// Sums the scores of each class's buckets among the best of each repetition, and scores the classes of the largest
-// sums; all of the classes where the score is no mean.
+// Sums the scores of each class's buckets among the best of each repetition, scores the classes of the largest sums, and
+// then those of smaller sums that may still rank.
 class Prober {
  public:
   Prober(const Hashes& hashes, const Queries& queries, int64_t k, int64_t num_probes);
@@ -23,7 +23,8 @@ class Prober {
 
  private:
   void AddUp(int64_t query);
-  void FindCandidates();
+  void FindCandidates(float floor);
+  void Offer(int64_t query, int32_t id, Best* best);
   float Rest() const;
 
   const Hashes& hashes_;
@@ -33,7 +34,7 @@ class Prober {
   const float reach_;
   std::vector<std::vector<Scored>> lists_;  // [R] of [num_probes], best first
   std::vector<float> sketch_;               // sums, at the place to which a class is hashed
-  std::vector<Scored> candidates_;          // with the sums, largest first
+  std::vector<Scored> candidates_;          // with the sums
   std::vector<float> values_;  // [R]
 };
 

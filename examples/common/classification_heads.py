@@ -7,7 +7,7 @@ import tfxc
 from common.arguments import count, share
 
 HEADS = ("dense", "sparse", "sparse-direct", "mach")
-DECODERS = ("mean", "min", "median", "geometric")
+DECODERS = ("geometric", "mean", "min", "median")
 
 
 def add_arguments(add):

@@ -11,7 +11,7 @@ from tfxc.layers import MACHHead, merge_mach_heads
 
 
 def make_head(first=0, dim=4, num_repetitions=2, **options):
-    options = {"seed": 5, "bias_initializer": "normal", **options}
+    options = {"seed": 5, "decoder": "mean", "bias_initializer": "normal", **options}
     head = MACHHead(30, 7, num_repetitions, first_repetition=first, **options)
     head.build((None, dim))
     return head

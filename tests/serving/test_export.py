@@ -442,13 +442,13 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
 
 @pytest.mark.traced
 def test_mach_probes_are_an_input(tmp_path):
-    head = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, num_probes=2, seed=1)
+    head = MACHHead(NUM_CLASSES, 6, 3, decoder="mean", num_probes=2, seed=1)
     model, x = make_model(head=head), tf.constant(features(3))
     model.export(tmp_path / "1")
     assert tf.make_ndarray(signature_of(tmp_path / "1").defaults["num_probes"]) == 2
     served = tf.saved_model.load(str(tmp_path / "1"))
     np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
-    exact = MACHHead(NUM_CLASSES, num_buckets=6, num_repetitions=3, seed=1)
+    exact = MACHHead(NUM_CLASSES, 6, 3, decoder="mean", seed=1)
     exact.build((None, DIM))
     exact.set_weights(head.get_weights())
     best = served.serve(x, num_probes=tf.constant(6))["scores"]

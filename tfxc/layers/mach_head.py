@@ -29,12 +29,12 @@ class MACHHead(Head):
     """R classifiers of M buckets stand for L classes: memory ``R · M · D`` instead of ``L · D``.
 
     Repetition r sends class i to bucket ``h_r(i)``, by a hash function of the 2-universal family, and learns
-    ``P_r``, the probabilities of its M buckets. A class scores ``mean_r P_r[h_r(i)]``, or the minimum, the
-    median or the geometric mean over r. The geometric mean ranks by the product of the probabilities, as if
-    repetitions were independent: a likely class in one of the buckets does not lift a class whose other
-    buckets are unlikely. "unbiased", for the softmax, scales the mean such that its expectation over the hash
-    functions is the probability of the class: ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance
-    that two classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of the
+    ``P_r``, the probabilities of its M buckets. A class scores the geometric mean of ``P_r[h_r(i)]`` over r,
+    which ranks by the product of the probabilities: a likely class in one of the buckets does not lift a
+    class whose other buckets are unlikely. Other decoders take the mean, as the paper does, the minimum or
+    the median. "unbiased", for the softmax, scales the mean such that its expectation over the hash functions
+    is the probability of the class: ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance that two
+    classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of the
     probabilities of its classes; the sigmoid gives it the chance that any of them applies, which is no sum.)
     Scores are not logits: train the head in ``ExtremeClassifier``.
 
@@ -54,7 +54,7 @@ class MACHHead(Head):
         num_classes: L.
         num_buckets: M, at least 1 ("unbiased": 2); :func:`suggest_mach` helps to choose M and R.
         num_repetitions: R.
-        decoder: "mean", "min", "median", "geometric" (of logarithms, so exact to 1e-5 of itself) or, with the
+        decoder: "geometric" (of logarithms, so exact to 1e-5 of itself), "mean", "min", "median" or, with the
             softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
         num_probes: None to rank exactly, or how many buckets of each repetition ``top_k`` looks into. Where
@@ -97,7 +97,7 @@ class MACHHead(Head):
         num_classes: int,
         num_buckets: int,
         num_repetitions: int,
-        decoder: Literal["mean", "min", "median", "geometric", "unbiased"] = "mean",
+        decoder: Literal["mean", "min", "median", "geometric", "unbiased"] = "geometric",
         activation: Literal["softmax", "sigmoid"] = "softmax",
         num_probes: int | None = None,
         first_repetition: int = 0,

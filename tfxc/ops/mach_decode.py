@@ -120,12 +120,10 @@ def _compiled(tables, family, k, exclude, decoder, **how):
 def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean"):
     """An approximation of :func:`mach_top_k` that looks into the best buckets of each repetition only.
 
-    The compiled op sums the scores of the probed buckets of each class, and scores the classes of the largest
-    sums, at least 16 k, exactly; for the decoders "min" and "median", of which a sum tells little, it scores
-    all classes of the probed buckets. Where the probed buckets hold a quarter of all classes, ranking all
-    takes no longer, and the result is that of :func:`mach_top_k`. The TensorFlow path, which exported models
-    take, scores all classes of the probed buckets, about ``num_probes · R · L / M``. It is exact where the
-    k-th score is above the mean over the repetitions of the worst bucket probed (a median: above twice that).
+    It ranks the classes of the probed buckets, about ``num_probes · R · L / M``. It is exact where the k-th
+    score is above the mean over the repetitions of the worst bucket probed (a median: above twice that).
+    Where the probed buckets hold a quarter of all classes, ranking all takes the compiled op no longer, and
+    the result is that of :func:`mach_top_k`.
 
     Args:
         num_probes: how many buckets of each repetition are probed, an int in ``[1, M]``; or an int32 scalar
