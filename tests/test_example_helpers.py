@@ -110,7 +110,7 @@ def test_a_merge_keeps_the_decoder_of_the_training_unless_told():
     for options, decoder in (
         ("--merge", None),
         ("--merge --decoder min", "min"),
-        ("--repetitions 0", "mean"),
+        ("--repetitions 0", "geometric"),
     ):
         assert mach_workers.parse_arguments(options.split()).decoder == decoder
 

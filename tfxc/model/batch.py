@@ -10,9 +10,8 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.training import given_metrics, metrics_not_compiled, updated_metrics
 from tfxc.callbacks.sampler_refresh import warn_without_refresh
 from tfxc.ids import PADDING
-from tfxc.infinity import infinity_is_meant
 from tfxc.labels import as_array, labelled_queries
-from tfxc.metrics.ties import mostly_tied
+from tfxc.metrics.ties import mostly_tied, warned_of_ties
 from tfxc.model.checks import (
     refuse_class_weight,
     refuse_consumed,
@@ -20,7 +19,7 @@ from tfxc.model.checks import (
     require_finite_inputs,
     require_finite_step,
 )
-from tfxc.model.fit import clean_errors
+from tfxc.model.fit import clean_errors, clean_ranking
 from tfxc.model.inputs import first_input, flatten_reserved, split_inputs
 from tfxc.model.step import example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -47,7 +46,7 @@ class BatchMixin:
     def predict_on_batch(self, x):
         """As Keras's ``predict_on_batch``."""
         self._freshen(x)
-        with clean_errors(), infinity_is_meant(in_graphs=False):
+        with clean_ranking():
             return super().predict_on_batch(x)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
@@ -141,6 +140,9 @@ class BatchMixin:
         ids = tf.pad(ids, [[0, 0], [0, max(self._num_ranked - num_ranked, 0)]], constant_values=PADDING)
         self._track(loss.reduce(losses, sample_weight), query)
         return updated_metrics(self, x, labels, ids, sample_weight)
+
+    def _warned_of_ties(self):
+        return warned_of_ties(self._share_tied.value)
 
     def _track(self, value, examples):
         """Adds the loss of a batch, or a replica's share of it, to the mean, weighted by its examples."""

@@ -17,14 +17,13 @@ from tfxc._keras.training import (
 )
 from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
-from tfxc.infinity import infinity_is_meant
 from tfxc.layers.head import Head
-from tfxc.metrics.ties import warned_of_ties
 from tfxc.model.batch import BatchMixin
 from tfxc.model.checks import compile_options, ranking_metrics, refuse_consumed, refuse_optimizer
 from tfxc.model.fit import (
     bound_arguments,
     clean_errors,
+    clean_ranking,
     joined_by_callbacks,
     require_ready,
     with_own_callbacks,
@@ -191,13 +190,13 @@ class ExtremeClassifier(
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An error begins with what is wrong."""
         self._freshen(x)
-        with clean_errors(), warned_of_ties(self._share_tied.value):
+        with clean_errors(), self._warned_of_ties():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An error begins with what is wrong."""
         self._freshen(x)
-        with clean_errors(), infinity_is_meant(in_graphs=False):
+        with clean_ranking():
             try:
                 return self._with_fresh_cache(super().predict, x, *args, **kwargs)
             except UnboundLocalError as error:  # of Keras 3, where a data set ends before its first batch
@@ -253,7 +252,7 @@ class ExtremeClassifier(
             return self._rank(inputs, k, exclude, allow, training)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
-        with clean_errors(), infinity_is_meant(in_graphs=False), tf.control_dependencies(fresh):
+        with clean_ranking(), tf.control_dependencies(fresh):
             return self._ranking.value(inputs, as_tensor(k), exclude, allow, training)
 
     def _rank(self, inputs, k, exclude=None, allow=None, training=False):

@@ -20,6 +20,7 @@ from tfxc._keras.training import (
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.cluster.checks import check_data
 from tfxc.fit_callback import FitCallback
+from tfxc.infinity import infinity_is_meant
 from tfxc.labels import as_array
 from tfxc.mining.hard_negative_mining import warn_without_mining
 from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty
@@ -117,6 +118,13 @@ class FitPosition(LogFreeCallback, FitCallback):
 
     def on_test_begin(self, logs=None):
         self._step = "the validation"
+
+
+@contextlib.contextmanager
+def clean_ranking():
+    """An error begins with what is wrong, and scores of no class may be infinite."""
+    with clean_errors(), infinity_is_meant(in_graphs=False):
+        yield
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from tfxc.ids import excluded_ids
 from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
-from tfxc.search.exact import grouped_top_k
+from tfxc.search.exact import LOWEST, grouped_top_k
 from tfxc.search.not_inlined import not_inlined
 from tfxc.search.tiles import read
 
@@ -164,6 +164,7 @@ class CellSearch:
         """Scores and ids [N, most] of the best scanned classes; fewer where there are fewer."""
         scores = tf.matmul(query, columns)
         scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
+        scores = tf.where(scores > LOWEST, scores, float("-inf"))
         return scores, tf.gather(tf.convert_to_tensor(self.tiles.scanned), column)
 
     def _tile_scores(self, query, tiles, fit):

@@ -9,7 +9,7 @@ from tfxc.search.not_inlined import not_inlined
 # less.
 GROUP = 32
 # The score of no class, until the end: -inf would be an error to tf.debugging.enable_check_numerics.
-_LOWEST = tf.float32.min
+LOWEST = tf.float32.min
 # From so many best ones on, a block's are collected without order: to sort them takes longer than the matmul.
 _MANY = 64
 
@@ -37,7 +37,7 @@ class BlockTopK:
     def initial(self, num_queries):
         """The lowest scores and ids -1 [N, k]."""
         shape = [num_queries, self.k]
-        carry = tf.fill(shape, _LOWEST), tf.fill(shape, -1)
+        carry = tf.fill(shape, LOWEST), tf.fill(shape, -1)
         if tf.executing_eagerly() or (tf.get_static_value(self.k) or _MANY) < _MANY:
             return carry
         return tuple(tf.compat.v1.placeholder_with_default(part, [None, None]) for part in carry)  # they grow
@@ -66,7 +66,7 @@ class BlockTopK:
         rows, columns = above // width, tf.cast(above % width, tf.int32) + start
         scores, ids = (
             tf.RaggedTensor.from_value_rowids(part, rows, num_rows, validate=False).to_tensor(empty)
-            for part, empty in ((tf.gather(tf.reshape(logits, [-1]), above), _LOWEST), (columns, -1))
+            for part, empty in ((tf.gather(tf.reshape(logits, [-1]), above), LOWEST), (columns, -1))
         )
         carry = tf.concat([carry[0], scores], 1), tf.concat([carry[1], ids], 1)
         return tf.cond(tf.shape(carry[0])[1] > 3 * self.k, lambda: self._best(carry), lambda: carry)
@@ -80,7 +80,7 @@ class BlockTopK:
         best = [tf.gather_nd(part, rows) for part in carry]
         logits = tf.gather_nd(logits, rows)
         scores, columns = grouped_top_k(logits, tf.minimum(self.k, tf.shape(logits)[1]))
-        ids = tf.where(scores > _LOWEST, columns + start, -1)
+        ids = tf.where(scores > LOWEST, columns + start, -1)
         scores, order = tf.math.top_k(tf.concat([best[0], scores], 1), self.k)
         ids = tf.gather(tf.concat([best[1], ids], 1), order, batch_dims=1)
         best_scores, best_ids = carry
@@ -91,7 +91,7 @@ class BlockTopK:
 
 
 def grouped_top_k(logits, k):
-    """``tf.math.top_k(logits, k)``, three times faster for wide rows and small k; NaN never ranks."""
+    """``tf.math.top_k(logits, k)``, three times faster for wide rows and small k; NaN is ``LOWEST``."""
     num_queries, width = tf.shape(logits)[0], tf.shape(logits)[1]
     num_groups = width // GROUP
     whole = num_groups * GROUP
@@ -129,11 +129,11 @@ def grouped_top_k(logits, k):
 
 def _without_nan(logits):
     """Logits with the lowest number in place of NaN."""
-    return tf.where(tf.math.is_nan(logits), _LOWEST, logits)
+    return tf.where(tf.math.is_nan(logits), LOWEST, logits)
 
 
 def _mask(logits, columns):
     """Logits with columns [N, X] of each row set to the lowest number; other columns are ignored."""
     here = tf.where((columns >= 0) & (columns < tf.shape(logits)[1]))
     where = tf.stack([here[:, 0], tf.cast(tf.gather_nd(columns, here), tf.int64)], 1)
-    return tf.tensor_scatter_nd_update(logits, where, tf.fill([tf.shape(where)[0]], _LOWEST))
+    return tf.tensor_scatter_nd_update(logits, where, tf.fill([tf.shape(where)[0]], LOWEST))
