@@ -96,8 +96,9 @@ def stock_blocks(num_classes, tables, block=8192):
 
     @tf.function
     def ranked():
-        first = (tf.constant(0), ranking.initial(tables.shape[0]))
-        return tf.while_loop(lambda start, _: start < num_classes, step, first)[1]
+        start, carry = tf.constant(0), ranking.initial(tables.shape[0])
+        carry = tuple(tf.compat.v1.placeholder_with_default(part, [None, None]) for part in carry)
+        return ranking.finish(tf.while_loop(lambda start, _: start < num_classes, step, (start, carry))[1])
 
     return ranked
 

@@ -47,7 +47,7 @@ class MACHHead(Head):
     Training holds a few ``[B, R · M]`` tensors, and ranking no ``[B, L]`` tensor. ``top_k`` is exact: the
     compiled op mostly looks at few classes, and TensorFlow's own ops (``export``, no compiler) score all of
     them in blocks. With ``num_probes`` it is an approximation that looks into the best buckets only, many
-    times faster where L is large; ``evaluate`` then measures what is served. With few probes it may find
+    times faster in an exported model; ``evaluate`` then measures what is served. With few probes it may find
     fewer than k classes.
 
     Args:
