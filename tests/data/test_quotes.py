@@ -1,4 +1,5 @@
 import gzip
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
@@ -51,3 +52,24 @@ def test_no_line_ends_no_second_look(tmp_path):
     lines.note("a", pa.array(["x", None, ""]), 0)
     lines.note("a", pa.array([], pa.string()), 3)
     lines.report(lambda position: position)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 18])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a,b\n1,"Weird Al" Yankovic\n', 2),
+        ('a,b\n"x" y,27" monitor\n\n"x","""Al"" ""\n"\n"x",""y\r\n', 6),  # column 0 is not read
+        ('a,b\n"x" y,27" "monitor"\n"x" , x\n"x" y,"x""y"', None),
+        ('a,b\n"x" y,"27"" monitor', None),  # not closed
+    ],
+)
+def test_the_line_of_a_quote_that_closes_early(text, line, chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.quotes._BYTES_PER_CHUNK", chunk)
+    (tmp_path / "t.csv").write_text("\ufeff" + text, newline="")
+    lines = QuotedLines("t.csv", lambda: pa.input_stream(tmp_path / "t.csv"), ",", {1})
+    with lines.watched() as stream:
+        while stream.read(3):
+            pass
+    with pytest.raises(ValueError, match=f"in line {line} text follows") if line else nullcontext():
+        lines.report(None)

@@ -73,8 +73,9 @@ def from_frame(
             time, bytes that are not UTF-8, an invalid time or number, in a text file also a line break in a
             column that is read), with the first ten and their number, counted from 0; for a table without any
             interaction, or a file that cannot be read; for a text file in which a field of an unread column
-            holds line breaks and a quote is not closed or has text on both sides. If all quotes are in order,
-            a warning names such a field instead. For options of another kind.
+            holds line breaks and a quote is not closed or has text on both sides (if all quotes are in order,
+            a warning names such a field instead), or in which text follows the closing quote of a field that
+            is read, as in `"Weird Al" Yankovic`. For options of another kind.
         FileNotFoundError: if there is no such file or folder.
 
     Example:

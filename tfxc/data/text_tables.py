@@ -46,7 +46,7 @@ def open_text(
         with first.as_utf8(encoding) as stream:
             head = stream.read(_HEAD)
         delimiter = delimiter_of(head.decode("utf-8-sig", "replace"), columns, first.suffix)
-        found = _reader(first, delimiter, encoding).schema
+        found = _reader(first.as_utf8(encoding), delimiter).schema
         names = found.names
     kinds, may_change = {}, []
     for name, own in zip(columns, own_names(columns, names, first), strict=True):
@@ -71,7 +71,7 @@ class _Rows:
         """Yields the wanted columns. At the end of each file it checks the quotes and the last line."""
         for file in files:
             with _readable(file, self._encoding):
-                names = _reader(file, self._delimiter, self._encoding).schema.names
+                names = _reader(file.as_utf8(self._encoding), self._delimiter).schema.names
             own = own_names(self.schema.names, names, file)
             self._offset = self._num_rows + len(self.skipped) - 2  # Arrow counts from 1, with the header
             yield from self._of_file(file, names, own)
@@ -81,7 +81,8 @@ class _Rows:
         kinds = dict.fromkeys(names, pa.binary()) | dict(zip(own, self.schema.types, strict=True))
         wanted = dict(zip(own, self.schema.names, strict=True))
         others = [number for number, name in enumerate(names) if name not in wanted]
-        lines = QuotedLines(file, lambda: file.as_utf8(self._encoding), self._delimiter)
+        columns = set(range(len(names))) - set(others)
+        lines = QuotedLines(file, lambda: file.as_utf8(self._encoding), self._delimiter, columns)
         for number in others:
             name = names[number]
             lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may span rows, too
@@ -89,7 +90,7 @@ class _Rows:
             number: wanted[name] for number, name in enumerate(names) if wanted.get(name) in self._may_change
         }
         with _readable(file, self._encoding):
-            reader = _reader(file, self._delimiter, self._encoding, kinds, self._reject)
+            reader = _reader(lines.watched(), self._delimiter, kinds, self._reject)
         while True:
             with _readable(file, self._encoding, may_change):
                 batch = next(reader, None)
@@ -131,9 +132,9 @@ def _warn_without_end(file, encoding):
         )
 
 
-def _reader(file, delimiter, encoding, kinds=None, reject=lambda row: "skip"):
+def _reader(stream, delimiter, kinds=None, reject=lambda row: "skip"):
     return pyarrow.csv.open_csv(
-        file.as_utf8(encoding),
+        stream,
         # With threads, Arrow does not know the number of an invalid row.
         pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
         pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=reject),
