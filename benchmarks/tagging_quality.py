@@ -5,6 +5,7 @@
     python benchmarks/tagging_quality.py --pecos-python pecos/bin/python
     python benchmarks/tagging_quality.py --data Delicious -- --epochs 12
     python benchmarks/tagging_quality.py --compare negatives
+    python benchmarks/tagging_quality.py --compare memory
 
 Omikuji's Parabel has its defaults, Bonsai the setting of its documentation; their times include reading the
 training file. PECOS' XR-Linear has its defaults and needs a Python of its own (see ``_pecos.py``). The
@@ -43,6 +44,7 @@ OMIKUJI = {
     "Omikuji Bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3},
 }
 PECOS = "PECOS XR-Linear"
+MEMORY = "head MB, with Adam"
 FAST = ("--dim", "256", "--batch-size", "256", "--learning-rate", "5e-3", "--epochs", "6")
 SPARSE = ("--heads", "sparse")
 GROUPED = (*SPARSE, "--group-size")
@@ -57,6 +59,9 @@ HEADS = {
     "sparse, groups of 16": (*GROUPED, "16", "--label-order", "together"),
     "sparse, groups of 16 at random": (*GROUPED, "16", "--label-order", "random"),
     "sparse, direct": ("--heads", "sparse-direct"),
+    "sparse, narrow": (*SPARSE, "--num-inputs", "800"),
+    "sparse, narrow, linear": (*SPARSE, "--num-inputs", "800", "--wide-activation", "linear"),
+    "dense, narrow": ("--heads", "dense", "--dim", "76"),
     "MACH, a quarter": ("--heads", "mach"),
 }
 MINED = ("--heads", "dense", "--dim", "256", "--epochs", "20", "--start-epoch", "4", "--refresh-every")
@@ -161,6 +166,15 @@ def measure(args, ours):
     return runs
 
 
+def memory(args, ours):
+    """Rows with the MB of each head, its wide layer and their slots; the models need no training for that."""
+    for name in args.rows or ours:
+        arguments = example.parse_arguments(["--data", str(args.data), *args.rest, *ours[name]])
+        train, _, names = example.ordered(example.load(arguments.data), arguments)
+        model = example.make_model(arguments.heads[0], "all", train, names, 1, arguments)
+        yield [name, f"{example.head_megabytes(model):.1f}"]
+
+
 def rows_of(runs):
     columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
     for name, each in runs.items():
@@ -175,7 +189,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt")
-    add("--compare", choices=("heads", "negatives"), default="heads")
+    add("--compare", choices=("heads", "negatives", "memory"), default="heads")
     add("--rows", nargs="+", metavar="NAME", help="only these heads or negatives")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--without-peers", action="store_true", help="without Omikuji")
@@ -184,14 +198,17 @@ def main():
     add("rest", nargs="*", help="after --: arguments of the example")
     add_results(parser)
     args = parser.parse_args()
-    ours = HEADS if args.compare == "heads" else NEGATIVES
+    ours = NEGATIVES if args.compare == "negatives" else HEADS
     if unknown := sorted(set(args.rows or ()) - set(ours)):
         parser.error(f"--rows has {unknown}; there are {list(ours)}")
-    runs = measure(args, ours)
-    columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
-    columns += ["s", "processor s", "peak MB", "head MB, with Adam"]
-    title = f"{args.data.name}: {args.compare}, {len(args.seeds)} seed(s)"
-    show(title, list(rows_of(runs)), ["model", *columns])
+    if args.compare == "memory":
+        show(f"{args.data.name}: memory", list(memory(args, ours)), ["model", MEMORY])
+    else:
+        runs = measure(args, ours)
+        columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
+        columns += ["s", "processor s", "peak MB", MEMORY]
+        title = f"{args.data.name}: {args.compare}, {len(args.seeds)} seed(s)"
+        show(title, list(rows_of(runs)), ["model", *columns])
     keep(args.results)
 
 

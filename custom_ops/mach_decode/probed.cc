@@ -79,20 +79,19 @@ bool Prober::IsFutile(const Hashes& hashes, int64_t num_probes) {
 
 void Prober::Rank(int64_t query, Best* best) {
   AddUp(query);
-  const float rest = Rest(), floor = FloorOfLargest(sketch_.data(), sketch_.size(), num_places_);
+  const float floor = FloorOfLargest(sketch_.data(), sketch_.size(), num_places_);
   FindCandidates(floor);
   // A class of several buckets appears several times.
   std::sort(candidates_.begin(), candidates_.end());
   const auto same = [](Scored one, Scored other) { return one.id == other.id; };
   candidates_.erase(std::unique(candidates_.begin(), candidates_.end(), same), candidates_.end());
   for (Scored candidate : candidates_) {
-    if ((candidate.score + rest) * reach_ < best->threshold()) return;
+    if ((candidate.score + rest_) * reach_ < best->threshold()) return;
     Offer(query, candidate.id, best);
   }
-  // A class of a smaller sum may have more in buckets that were not probed.
-  FindCandidates(best->threshold() / reach_ - rest);
+  FindCandidates(best->threshold() / reach_ - rest_);
   for (Scored candidate : candidates_) {
-    if (candidate.score >= floor || (candidate.score + rest) * reach_ < best->threshold()) continue;
+    if (candidate.score >= floor || (candidate.score + rest_) * reach_ < best->threshold()) continue;
     if (!best->Holds(candidate.id)) Offer(query, candidate.id, best);
   }
 }
@@ -105,9 +104,15 @@ void Prober::Offer(int64_t query, int32_t id, Best* best) {
 
 void Prober::AddUp(int64_t query) {
   sketch_.assign(places_.Count(), 0.0f);
+  rest_ = 0.0f;
   for (int64_t r = 0; r < hashes_.Count(); ++r) {
     FindLargest(queries_.Table(hashes_, query, r), hashes_.num_buckets, num_probes_, &lists_[r]);
-    for (Scored bucket : lists_[r]) AddValue(hashes_, r, bucket, places_, sketch_.data());
+    const float least = lists_[r].empty() ? 0.0f : lists_[r].back().score;
+    rest_ += least;
+    for (Scored bucket : lists_[r]) {
+      bucket.score -= least;
+      if (bucket.score > 0.0f) AddValue(hashes_, r, bucket, places_, sketch_.data());
+    }
   }
 }
 
@@ -118,13 +123,6 @@ void Prober::FindCandidates(float floor) {
       AppendAbove(hashes_, r, bucket.id, floor, places_, sketch_.data(), &candidates_);
     }
   }
-}
-
-// The most that a class can have in buckets that were not probed.
-float Prober::Rest() const {
-  float rest = 0.0f;
-  for (const std::vector<Scored>& list : lists_) rest += list.empty() ? 0.0f : list.back().score;
-  return rest;
 }
 
 }  // namespace tfxc
