@@ -70,11 +70,14 @@ def assign(vectors, codewords):
     columns, half = np.ascontiguousarray(codewords.T), (codewords**2).sum(1) / 2
     codes, distances = np.empty(len(vectors), np.int32), np.empty(len(vectors), np.float32)
     size = -(-_PRODUCTS_AT_ONCE // len(codewords))
+    nearness, places = np.empty((min(size, len(vectors)), len(codewords)), np.float32), np.arange(size)
     for start in range(0, len(vectors), size):
         rows = slice(start, start + size)
-        nearness = vectors[rows] @ columns
-        nearness -= half
-        codes[rows] = nearness.argmax(1)
-        lengths = np.einsum("nd,nd->n", vectors[rows], vectors[rows])
-        distances[rows] = np.maximum(lengths - 2 * nearness.max(1), 0)
+        block = vectors[rows]
+        near = np.matmul(block, columns, out=nearness[: len(block)])
+        near -= half
+        best = near.argmax(1)
+        codes[rows] = best
+        lengths = np.einsum("nd,nd->n", block, block)
+        distances[rows] = np.maximum(lengths - 2 * near[places[: len(block)], best], 0)
     return codes, distances
