@@ -8,9 +8,12 @@ from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import scales_loss
 from tfxc._keras.weights import layer_and_name
+from tfxc.data.warn import warn
 from tfxc.layers.head import Head
+from tfxc.losses import BinaryCrossentropy, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
+from tfxc.samplers import LSH, RFF, InBatch, Sphere
 
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
@@ -51,6 +54,19 @@ def compile_options(options):
             stacklevel=3,
         )
     return options
+
+
+def warn_of_draws_worse_than_uniform(loss, sampler):
+    """Warns of a loss of each class on its own whose estimate by the sampler's draws is a poor one."""
+    is_poor = isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(
+        sampler, InBatch | LSH | RFF | Sphere
+    )
+    if is_poor:
+        warn(
+            f"{type(loss).__name__} with {type(sampler).__name__}: where this was measured, the model ranked "
+            "no better than by Uniform draws, and mostly worse. Take Unigram(counts=...), MIDX or "
+            "SoftmaxCrossentropy."
+        )
 
 
 def ranking_metrics(given, name, num_classes):

@@ -19,7 +19,13 @@ from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
 from tfxc.layers.head import Head
 from tfxc.model.batch import BatchMixin
-from tfxc.model.checks import compile_options, ranking_metrics, refuse_consumed, refuse_optimizer
+from tfxc.model.checks import (
+    compile_options,
+    ranking_metrics,
+    refuse_consumed,
+    refuse_optimizer,
+    warn_of_draws_worse_than_uniform,
+)
 from tfxc.model.fit import (
     bound_arguments,
     clean_errors,
@@ -152,6 +158,7 @@ class ExtremeClassifier(
         refuse_consumed(self)
         check_loss(self.head, loss)
         require_sampler(loss, self.sampler)
+        warn_of_draws_worse_than_uniform(loss, self.sampler)
         options = compile_options(kwargs)
         num_classes = self.head.num_classes
         plain = ranking_metrics(metrics, "metrics", num_classes)
