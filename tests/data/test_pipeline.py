@@ -55,6 +55,30 @@ def test_rows_match_the_reference(windows, max_length):
     )
 
 
+def histories_in(rows):
+    """What stands between the zeros of rows of items and further values, row by row."""
+    histories = []
+    for parts in rows:
+        cuts = [-1, *np.flatnonzero(np.array(parts[0]) == 0), len(parts[0])]
+        for before, cut in zip(cuts, cuts[1:], strict=False):
+            if cut > before + 1:
+                histories.append(tuple(part[before + 1 : cut] for part in parts))
+    return histories
+
+
+@pytest.mark.parametrize("windows", ["last", "all"])
+@pytest.mark.parametrize("max_length", [1, 3, 20])
+def test_packed_rows_hold_the_histories_of_padded_ones(windows, max_length):
+    sequences = random_sequences(40)
+    padded = reference_rows(sequences, max_length, windows)
+    for seed in (None, 1):
+        rows = collected(sequence_training_dataset(sequences, max_length, 5, windows, seed, packed=True))
+        assert len(rows) <= len(padded) and all(len(items) == max_length for items, _ in rows)
+        assert all((item == 0) == (label == -1) for row in rows for item, label in zip(*row, strict=True))
+        assert sorted(histories_in(rows)) == sorted(histories_in(padded))
+    assert max_length < 20 or len(rows) < len(padded) / 2
+
+
 def test_every_item_but_the_first_is_a_target_once():
     sequences = random_sequences(9)
     rows = collected(sequence_training_dataset(sequences, 4, 2, "all", seed=None))
@@ -73,9 +97,10 @@ def test_element_spec():
     assert inputs["exclude"].shape.as_list() == [None, None] and inputs["exclude"].dtype == "int32"
 
 
-def test_shuffled_anew_each_epoch_and_reproducible():
+@pytest.mark.parametrize("packed", [False, True])
+def test_shuffled_anew_each_epoch_and_reproducible(packed):
     sequences = Sequences.from_lists([[u, u] for u in range(50)])
-    first, second = (sequence_training_dataset(sequences, 1, 8, seed=3) for _ in range(2))
+    first, second = (sequence_training_dataset(sequences, 1, 8, seed=3, packed=packed) for _ in range(2))
     epochs = [collected(first), collected(first)]
     assert epochs[0] != epochs[1] and epochs[0] != sorted(epochs[0])
     assert sorted(epochs[0]) == sorted(epochs[1])
@@ -146,6 +171,20 @@ def test_other_columns_stand_beside_the_history():
     assert inputs["country"].numpy().tolist() == [[0, 0], [0, 1]]
 
 
+def test_other_columns_stand_beside_packed_histories():
+    sequences = with_columns(random_sequences(30))
+    rows = {}
+    for packed in (False, True):
+        batches = sequence_training_dataset(sequences, 12, 4, packed=packed)
+        rows[packed] = [
+            row
+            for inputs, labels in batches
+            for row in zip(*(part.numpy().tolist() for part in (*inputs.values(), labels)), strict=True)
+        ]
+    assert len(rows[True]) < len(rows[False])
+    assert sorted(histories_in(rows[True])) == sorted(histories_in(rows[False]))
+
+
 def test_columns_and_arrays_from_disk(tmp_path):
     sequences = with_columns(random_sequences(17))
 
@@ -159,8 +198,8 @@ def test_columns_and_arrays_from_disk(tmp_path):
     on_disk = replace(sequences, items=mapped("items.npy", sequences.items), columns=columns)
     assert isinstance(on_disk.items, np.memmap) and isinstance(on_disk.columns["price"].values, np.memmap)
     for mine, theirs in zip(
-        sequence_training_dataset(on_disk, 3, 5, "all", seed=2),
-        sequence_training_dataset(sequences, 3, 5, "all", seed=2),
+        sequence_training_dataset(on_disk, 3, 5, "all", seed=2, packed=True),
+        sequence_training_dataset(sequences, 3, 5, "all", seed=2, packed=True),
         strict=True,
     ):
         tf.nest.map_structure(np.testing.assert_array_equal, mine, theirs)

@@ -8,6 +8,8 @@ Python reads a batch.
 Sequences with further columns yield a dict of inputs, `{"items": [B, T], <column>: [B, T], ...}`. Each
 column holds the values that belong to the items. Categories are fed like items, as id + 1, with 0 for padding
 or a missing value. Numbers are fed as they are, padded with 0.
+
+Packed rows hold several histories, with a 0 between them: an encoder begins anew behind each 0.
 """
 
 from collections.abc import Mapping
@@ -18,11 +20,17 @@ import tensorflow as tf
 from tfxc.arguments import one_of, positive_int
 from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
+from tfxc.data.packing import packed_places
 from tfxc.data.sequences import Sequences
 
 
 def sequence_training_dataset(
-    sequences: Sequences, max_length: int, batch_size: int, windows: str = "last", seed: int | None = 0
+    sequences: Sequences,
+    max_length: int,
+    batch_size: int,
+    windows: str = "last",
+    seed: int | None = 0,
+    packed: bool = False,
 ) -> tf.data.Dataset:
     """Returns batches for next-item training: `(items, labels)`, both [B, T] int32.
 
@@ -32,6 +40,12 @@ def sequence_training_dataset(
     windows from their end, so that an item is the target of at most one position. The last batch may be
     smaller. The dataset knows its number of batches.
 
+    Short histories leave most of a row to padding, which an encoder computes all the same. ``packed=True``
+    lays them one behind the other, with a 0 (and the label -1) between neighbours, for encoders that begin
+    anew behind each 0, as those of ``tfxc.encoders`` do. A batch then holds about ``B * T / (mean + 1)``
+    histories, whose ``mean`` is that of their numbers of targets. For as many in a step as B padded rows
+    hold, divide ``batch_size`` by ``T / (mean + 1)``. All epochs have the same rows, in another order.
+
     Args:
         sequences: training sequences. Those with fewer than 2 items hold no target and are left out.
         max_length: T, at least 1.
@@ -39,6 +53,7 @@ def sequence_training_dataset(
         windows: `"last"` keeps each sequence's newest window, `"all"` every window (text, long sequences).
         seed: decides the order of the rows, which changes with each epoch. None keeps the order of the
             sequences, for held-out text.
+        packed: whether rows hold as many histories as fit; without a seed the longest come first.
 
     Raises:
         ValueError: for other arguments, or if no sequence has 2 items.
@@ -49,14 +64,21 @@ def sequence_training_dataset(
         >>> items, labels = next(iter(dataset))
         >>> items.numpy().tolist(), labels.numpy().tolist()
         ([[0, 1], [2, 3], [0, 2]], [[-1, 1], [2, 3], [-1, 0]])
+        >>> items, labels = next(iter(sequence_training_dataset(sequences, 5, 8, seed=None, packed=True)))
+        >>> items.numpy().tolist(), labels.numpy().tolist()
+        ([[2, 0, 1, 2, 3]], [[0, -1, 1, 2, 3]])
     """
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     windows = one_of(windows, "windows", ("last", "all"))
     starts, stops = _windows(sequences, max_length, windows == "all")
     if not len(starts):
         raise ValueError("No sequence has 2 items, which training needs: an input and its target.")
-    batch = _gatherer(_reader(sequences.items), starts, stops, max_length, sequences.columns)
-    return row_batches(len(starts), batch_size, batch, seed)
+    if packed:
+        num_rows, place = packed_places(starts, stops, max_length, seed)
+    else:
+        num_rows, place = len(starts), _places(starts, stops, max_length)
+    batch = _gatherer(_reader(sequences.items), place, max_length, sequences.columns)
+    return row_batches(num_rows, batch_size, batch, seed)
 
 
 def sequence_evaluation_dataset(
@@ -102,8 +124,8 @@ def sequence_evaluation_dataset(
         )
     items_at = _reader(sequences.items)
     starts, stops = tf.constant(sequences.offsets[:-1]), tf.constant(sequences.offsets[1:])
-    batch = _gatherer(items_at, starts, stops, max_length, sequences.columns)
-    history = _gatherer(items_at, starts, stops, None, {})
+    batch = _gatherer(items_at, _places(starts, stops, max_length), max_length, sequences.columns)
+    history = _gatherer(items_at, _places(starts, stops, None), None, {})
 
     def example(rows):
         inputs, labels = batch(rows)
@@ -179,19 +201,31 @@ def _windows(sequences: Sequences, max_length: int, every: bool):
     return starts, stops
 
 
-def _gatherer(items_at, starts, stops, max_length: int | None, columns: Mapping[str, Column]):
-    """Returns a function from window numbers [B] to inputs and next class ids, [B, T] each.
+def _places(starts, stops, max_length: int | None):
+    """Returns a function from window numbers [B] to the flat positions of items, and which are the window's.
 
-    Without `max_length`, T is the length of the batch's longest window. With columns the inputs are a dict.
+    Both are [B, T]; without `max_length`, T is the length of the batch's longest window.
     """
     starts, stops = tf.constant(starts), tf.constant(stops)
-    readers = {name: _reader(column.values) for name, column in columns.items()}
 
-    def gather(rows):
+    def place(rows):
         start, stop = tf.gather(starts, rows)[:, None], tf.gather(stops, rows)[:, None]
         length = tf.reduce_max(stop - start) - 1 if max_length is None else max_length
         where = stop - 1 - tf.range(length, 0, -1, dtype=tf.int64)
-        inside = where >= start
+        return where, where >= start
+
+    return place
+
+
+def _gatherer(items_at, place, max_length: int | None, columns: Mapping[str, Column]):
+    """Returns a function from row numbers [B] to inputs and next class ids, [B, T] each.
+
+    `place` gives what stands where in the rows. With columns the inputs are a dict.
+    """
+    readers = {name: _reader(column.values) for name, column in columns.items()}
+
+    def gather(rows):
+        where, inside = place(rows)
         where = tf.maximum(where, 0)
         shape = [None, max_length]
         items = tf.ensure_shape(tf.where(inside, items_at(where) + 1, 0), shape)
