@@ -1,5 +1,3 @@
-import importlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,17 +57,30 @@ def test_the_side_on_which_histories_are_padded_changes_nothing(encode):
         assert tf.is_tensor(gradient) and np.isfinite(gradient).all()
 
 
-@pytest.mark.traced
-@pytest.mark.both_keras
-@pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras looks at the padding before it takes cuDNN")
-def test_where_there_is_a_gpu_padding_is_in_front_all_the_same(monkeypatch, tmp_path):
-    backend = importlib.import_module("keras.src.backend.tensorflow.rnn")
-    monkeypatch.setattr(backend, "_is_gpu_available", lambda: True)
-    encoder = gru4rec(NUM_CLASSES, max_length=4, dim=8)
-    encoder.save(tmp_path / "encoder.keras")
-    for model in (encoder, keras.models.load_model(tmp_path / "encoder.keras")):
-        query = tf.function(model)(tf.constant([[0, 0, 0, 0], [0, 2, 1, 7]]))
-        assert np.isfinite(query).all()
+def packed_pair():
+    """Items and labels of three histories in two packed rows, and in three padded ones."""
+    histories = [[3, 1, 4, 2], [9, 2], [6, 5, 3, 5, 8, 9]]
+    labels = [[7, 6, 5, 1], [2, 8], [1, 8, 2, 8, 4, 5]]
+    packed = [left_padded(*histories[0], 0, *histories[1]), left_padded(*histories[2])]
+    targets = [left_padded(*labels[0], 0, *labels[1]), left_padded(*labels[2])]
+    padded = [tf.concat([left_padded(*row) for row in rows], 0) for rows in (histories, labels)]
+    return (tf.concat(packed, 0), tf.concat(targets, 0)), padded
+
+
+@OF_BOTH_KERAS
+def test_packed_histories_have_the_queries_and_gradients_of_padded_ones(encode):
+    encoder = encode(NUM_CLASSES, max_length=8, dim=8, num_blocks=2)
+    target = tf.random.normal([10, 8], seed=3)
+    queries, gradients = [], []
+    for items, labels in packed_pair():
+        with tf.GradientTape() as tape:
+            query = tf.boolean_mask(encoder(items, training=False), items > 0)
+            loss = tf.reduce_sum(tf.tanh(query * tf.gather(target, labels[items > 0])))
+        queries.append(query.numpy())
+        gradients.append([tf.convert_to_tensor(g) for g in tape.gradient(loss, encoder.trainable_weights)])
+    np.testing.assert_allclose(*queries, atol=1e-5)
+    for weight, packed, padded in zip(encoder.trainable_weights, *gradients, strict=True):
+        np.testing.assert_allclose(packed, padded, atol=1e-5, err_msg=weight.name)
 
 
 @EVERY_ENCODER

@@ -23,9 +23,6 @@ else:
 # tf-keras saves to a folder in TensorFlow's format when the path does not end in ".keras".
 SAVES_TO_FOLDERS = not IS_KERAS_3
 
-# tf-keras itself checks whether cuDNN can read the padding of a sequence.
-WITHOUT_CUDNN = {"use_cudnn": False} if IS_KERAS_3 else {}
-
 register = keras.saving.register_keras_serializable(package="tfxc")
 unpack_x_y_sample_weight = keras.utils.unpack_x_y_sample_weight
 

@@ -2,19 +2,41 @@
 
 from typing import Literal
 
-from tfxc._keras import WITHOUT_CUDNN, keras, register
+import tensorflow as tf
+
+from tfxc._keras import keras, register
 from tfxc.arguments import positive_int
 from tfxc.encoders.items import item_vectors
+from tfxc.encoders.sequence_layers import SequenceLayer
 
 layers = keras.layers
 
 
 @register
-class GRU(keras.layers.GRU):
-    """Keras's GRU without cuDNN, which does not accept sequences that are padded in front."""
+class GRUCell(keras.layers.GRUCell):
+    """Keras's cell, with one input more: 0 where the state begins anew, 1 where it goes on."""
 
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options, **WITHOUT_CUDNN)
+    def build(self, input_shape):
+        super().build((*input_shape[:-1], input_shape[-1] - 1))
+
+    def call(self, inputs, states, training=None):
+        states = [state * inputs[:, -1:] for state in states]
+        return super().call(inputs[:, :-1], states, training=training)
+
+
+@register
+class GRU(SequenceLayer):
+    """A gated recurrent unit of width D whose state begins anew behind each masked position."""
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        self.rnn = keras.layers.RNN(GRUCell(dim), return_sequences=True)
+        self.rnn.build((*input_shape[:-1], dim + 1))
+        super().build(input_shape)
+
+    def call(self, inputs, mask=None):  # it is there: Keras binds the arguments before it fills in the mask
+        goes_on = tf.pad(tf.cast(mask[:, :-1], inputs.dtype), [[0, 0], [1, 0]])[..., tf.newaxis]
+        return self.rnn(tf.concat([inputs, goes_on], axis=-1), mask=mask)
 
 
 def gru4rec(
@@ -53,5 +75,5 @@ def gru4rec(
     items, hidden = item_vectors(num_classes, max_length, dim, table_dtype)
     hidden = layers.Dropout(dropout)(hidden)
     for _ in range(positive_int(num_blocks, "num_blocks")):
-        hidden = GRU(dim, return_sequences=True)(hidden)
+        hidden = GRU()(hidden)
     return keras.Model(items, layers.Dense(dim)(layers.Dropout(dropout)(hidden)), name="gru4rec")

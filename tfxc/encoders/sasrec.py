@@ -19,15 +19,16 @@ def sasrec(
     dropout: float = 0.2,
     table_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> keras.Model:
-    """Makes a Transformer over the sequence, in which each position sees itself and earlier positions.
+    """Makes a Transformer over a history, in which each position sees itself and earlier positions.
 
     A block is ``h + attention(norm(h))``, then ``h + dense(relu(dense(norm(h))))``. It normalizes before each
     part, by root mean square, and has no dropout inside the attention. On a CPU this takes half the time of
     the published form.
 
     Inputs: "items", int32 [B, T], class ids + 1, padded with 0 in front, as in the datasets of
-    ``tfxc.data``, or behind; any other id is an error. Outputs: queries [B, T, D], with padded positions
-    masked.
+    ``tfxc.data``, or behind; any other id is an error. A row may hold several histories with a 0 between
+    them (``sequence_training_dataset(packed=True)``): each has the queries that it has in a row of its own.
+    Outputs: queries [B, T, D], with padded positions masked.
 
     Args:
         num_classes: L, the number of items.

@@ -21,10 +21,10 @@ class SequenceLayer(keras.layers.Layer):
 
 @register
 class CausalAttention(SequenceLayer):
-    """Multi-head self-attention of each position to itself and to earlier, unmasked ones.
+    """Multi-head self-attention of each position to itself and to earlier ones of its history.
 
-    ``softmax(Q Kᵀ / √(D/H)) V`` for each of H heads. One matmul computes queries, keys and values. The
-    softmax is in float32.
+    A masked position ends a history. ``softmax(Q Kᵀ / √(D/H)) V`` for each of H heads. One matmul computes
+    queries, keys and values. The softmax is in float32.
 
     Args:
         num_heads: H, which must divide D.
@@ -77,14 +77,21 @@ def _blocked(length, mask):
     blocked = -1e9 * (1 - tf.linalg.band_part(tf.ones([length, length]), -1, 0))
     if mask is None:
         return blocked
-    return blocked - 1e9 * tf.cast(tf.logical_not(mask), tf.float32)[:, tf.newaxis, tf.newaxis]
+    history = history_numbers(mask)
+    is_seen = history[:, :, tf.newaxis] == tf.where(mask, history, -1)[:, tf.newaxis]
+    return blocked - 1e9 * tf.cast(tf.logical_not(is_seen), tf.float32)[:, tf.newaxis]
+
+
+def history_numbers(mask):
+    """Returns int32 [B, T] that tell a row's histories apart: another begins behind each masked place."""
+    return tf.cumsum(tf.cast(tf.logical_not(mask), tf.int32), axis=1)
 
 
 @register
 class Positions(SequenceLayer):
     """Scales item vectors by √D and adds a learnt vector for each of the T positions.
 
-    The last item of a sequence has the last position, on whichever side it is padded.
+    The last item of each history has the last position, wherever in the row it stands.
 
     Raises:
         tf.errors.InvalidArgumentError: for sequences of another length than in ``build``.
@@ -101,18 +108,17 @@ class Positions(SequenceLayer):
         vectors = tf.convert_to_tensor(self.vectors)
         if mask is not None:
             with tf.control_dependencies([inputs]):  # the check of the length must run first
-                behind = tf.argmax(tf.reverse(mask, [1]), axis=1, output_type=tf.int32)
-            is_padded_behind = tf.reduce_any(behind > 0)
-            vectors = tf.cond(is_padded_behind, lambda: _moved(vectors, behind), lambda: vectors[tf.newaxis])
+                history = history_numbers(mask)
+            behind = length - tf.searchsorted(history, history, side="right")
+            is_moved = tf.reduce_any(mask & (behind > 0))
+            vectors = tf.cond(is_moved, lambda: _moved(vectors, behind), lambda: vectors[tf.newaxis])
         return inputs * inputs.shape[-1] ** 0.5 + vectors
 
 
 def _moved(vectors, behind):
-    """The vectors [B, T, D] of positions that come later by ``behind`` [B], the places padded behind."""
-    length = vectors.shape[0]
-    places = tf.minimum(tf.range(length) + behind[:, tf.newaxis], length - 1)
+    """The vectors [B, T, D] of positions later by ``behind`` [B, T], the places behind their history."""
     every = tf.repeat(vectors[tf.newaxis], tf.shape(behind)[0], axis=0)  # whose gradient is dense
-    return tf.gather(every, places, batch_dims=1)
+    return tf.gather(every, tf.range(vectors.shape[0]) + behind, batch_dims=1)
 
 
 def _of_length(inputs, length):
