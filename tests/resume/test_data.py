@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from backup_checks import Again, X, Y, assert_same, made
-from classifier_checks import DIM, Subclassed, make_model
+from classifier_checks import DIM, NUM_CLASSES, Subclassed, make_model
 
 import tfxc
 from tfxc._keras import keras
@@ -66,6 +66,21 @@ def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     assert script(tmp_path / "killed", "epoch", 8, **options) is None
     assert os.listdir(tmp_path / "killed")
     assert_same(script(tmp_path / "killed", **options), expected)
+
+
+@pytest.mark.traced
+def test_packed_histories_go_on_at_their_batch(tmp_path):
+    random = np.random.default_rng(0)
+    lists = [random.integers(NUM_CLASSES, size=size) for size in random.integers(2, 7, 40)]
+    histories = tfxc.data.Sequences.from_lists(lists)
+    encoder = tfxc.encoders.sasrec(histories.num_classes, max_length=8, dim=DIM, num_blocks=1)
+    model = make_model(tfxc.samplers.Uniform(5), encoder=encoder)
+    script, outcomes = Again(model).run, []
+    for folder, stop in (("whole", None), ("killed", 7), ("killed", None)):
+        data = tfxc.data.sequence_training_dataset(histories, 8, batch_size=4, seed=3, packed=True)
+        outcomes.append(script(tmp_path / folder, 3, stop, x=data, y=None))
+    assert outcomes[1] is None
+    assert_same(outcomes[2], outcomes[0])
 
 
 @pytest.mark.traced
