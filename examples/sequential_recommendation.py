@@ -50,6 +50,11 @@ def parse_arguments(argv=None):
         action="store_true",
         help="do not rank items of the history but the target, where it is one",
     )
+    add(
+        "--packed",
+        action=argparse.BooleanOptionalAction,
+        help="train on rows of several histories; if not given: where that halves the rows",
+    )
     add("--model", choices=encoders.ENCODERS, default="sasrec")
     add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
     add("--num-buckets", type=count, default=1024, help="mach: buckets of a repetition")

@@ -26,7 +26,7 @@ from common.language_data import load_text  # noqa: E402
 from common.plots import plot, pyplot  # noqa: E402
 from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
-from common.recommendation_data import batches, load_split  # noqa: E402
+from common.recommendation_data import batches, load_split, training_batches  # noqa: E402
 from common.run_options import check_options  # noqa: E402
 from common.training_log import TrainingLog  # noqa: E402
 
@@ -454,12 +454,28 @@ def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
         assert set(line.split("->")[1].replace(",", "").split()) <= set("kqrstu")
 
 
+def test_short_histories_are_packed_into_as_many_steps():
+    random = np.random.default_rng(0)
+    sequences = Sequences.from_lists([range(size) for size in random.integers(2, 9, 200)])
+
+    def steps(max_length, packed):
+        args = Namespace(max_length=max_length, batch_size=16, seed=0, packed=packed)
+        data = training_batches(sequences, args)
+        return len(data), next(iter(data))[0].shape[0]
+
+    assert steps(30, False) == steps(7, None) == (13, 16)
+    assert steps(30, None) == steps(30, True) == (12, 3)
+    assert steps(7, True)[1] < 16
+
+
 def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
     (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n")
     args = Namespace(format="text", data=tmp_path / "book.txt", min_count=1, test_data=None)
     split = load_split(args)
     with pytest.raises(SystemExit, match="--exclude-seen does not go with --format text"):
-        batches(split, Namespace(**vars(args), max_length=4, batch_size=2, seed=0, exclude_seen=True))
+        batches(
+            split, Namespace(**vars(args), max_length=4, batch_size=2, seed=0, packed=None, exclude_seen=True)
+        )
     args.test_data = tmp_path / "book.txt"
     with pytest.raises(SystemExit, match="--test-data does not go with --format text"):
         load_split(args)

@@ -86,11 +86,21 @@ def title_of(split, args):
     return f"{name} ({split.train.num_classes:,} classes)"
 
 
+def training_batches(sequences, args):
+    """Training batches of ``args.batch_size`` histories; packed, if wanted, of about as many.
+
+    Where ``args.packed`` is None they are packed if that halves the rows.
+    """
+    make = partial(data.sequence_training_dataset, sequences, args.max_length, windows="all", seed=args.seed)
+    share = len(make(1, packed=True)) / len(make(1))
+    if args.packed or (args.packed is None and share < 0.5):
+        return make(max(1, round(share * args.batch_size)), packed=True)
+    return make(args.batch_size)
+
+
 def batches(split, args):
     """Training, validation and test batches."""
-    train = data.sequence_training_dataset(
-        split.train, args.max_length, args.batch_size, windows="all", seed=args.seed
-    )
+    train = training_batches(split.train, args)
     if args.format == "text":  # every word of the held-out pages is a target
         if args.exclude_seen:
             raise SystemExit("--exclude-seen does not go with --format text, in which words come again.")
