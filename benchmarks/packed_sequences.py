@@ -2,7 +2,7 @@
 
     python benchmarks/packed_sequences.py                                      # generated, 20 items of 200
     python benchmarks/packed_sequences.py --data beauty-s3rec.txt --max-length 50 --batch-size 128 \\
-        --epochs 10 --seeds 0 1 2
+        --epochs 5 --seeds 0 1 2
 
 Packed rows are trained twice: as few a step as have the targets of the padded step, and as many as the padded
 step has, which makes fewer steps. An epoch has one refresh of MIDX. The first epoch, in which steps are
