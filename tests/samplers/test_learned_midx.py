@@ -62,8 +62,8 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
     divergences = [divergence(target, all_probs(sampler, effective))]
     learn_from(sampler, head, num_steps=150)
     divergences.append(divergence(target, all_probs(sampler, effective)))
-    of = effective[:3].mean(0, keepdims=True) if sampler.shared else effective[:3]
-    want = quantised_softmax(sampler, of)
+    want = quantised_softmax(sampler, effective[:3])
+    want = want.mean(0, keepdims=True) if sampler.shared else want
     np.testing.assert_allclose(all_probs(sampler, effective[:3]), want, rtol=1e-3)
     check_distribution(sampler, 9, num_draws=20_000)
     sampler.refresh(head)

@@ -61,12 +61,12 @@ def test_distribution_over_many_classes(variant):
 
 @pytest.mark.parametrize("refreshed", [False, True])
 @pytest.mark.parametrize("variant", ["rq", "pq"])
-def test_shared_draws_come_from_the_mean_query(variant, refreshed):
+def test_shared_draws_come_from_the_mean_of_the_proposals(variant, refreshed):
     sampler = make(50_000, 60, variant, shared=True)
     sampler.build((60, 6))
     if refreshed:
         sampler.refresh(head_of(clustered(60, 6)))
-        want = quantised_softmax(sampler, queries(4, 6).mean(0, keepdims=True))
+        want = quantised_softmax(sampler, queries(4, 6)).mean(0, keepdims=True)
     check_distribution(sampler, 6, num_draws=400_000)
     query = queries(4, 6)
     np.testing.assert_allclose(all_probs(sampler, query), want if refreshed else 1 / 60, rtol=1e-4)

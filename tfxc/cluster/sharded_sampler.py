@@ -111,7 +111,8 @@ class ShardedSampler(Sampler):
                 own.assign(first)
 
     def prepare(self, step):
-        return self.ask_parts([step] * len(self.parts))
+        # A part does not know how much the classes of all parts weigh for each query.
+        return self.ask_parts([step._replace(all_queries=None)] * len(self.parts))
 
     def ask_parts(self, steps) -> Asked:
         """As ``prepare``, of a ``Step`` for each part with the queries where that one lies."""

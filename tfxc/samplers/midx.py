@@ -25,6 +25,7 @@ INDEX = "cell_mass", "cell_offsets", "slots"
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, relative to the mean
 _MOMENT_ROWS = 1 << 16  # class vectors from which their moments are taken
 _SLOTS_AT_ONCE = 1 << 16
+_LARGEST_LOG_CELL, _SMALLEST_CELL = 60.0, 1e-30  # what a cell of a mean proposal may weigh, in float32
 _LARGEST_LOG_WEIGHT = 10.0  # of a class in its cell, in either direction; a million classes reach it
 
 
@@ -58,7 +59,8 @@ class MIDX(Sampler):
             million and more.
         quantizer: "rq" (the second codebook quantises the residual of the first) or "pq" (each
             codebook quantises half of the dimensions).
-        shared: one set of draws for the whole batch, from the Q of its mean query.
+        shared: one set of draws for the whole batch, from the mean of its queries' Q; on parameter servers
+            from the Q of its mean query.
         seed: int, see ``Sampler``.
 
     Raises:
@@ -188,29 +190,43 @@ class MIDX(Sampler):
         seen.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
 
     def prepare(self, step: Step):
-        """The ``_CellLogits`` of the queries."""
+        """The ``_CellLogits`` of the queries; of shared draws, one row that stands for all queries."""
+        query = step.query if step.all_queries is None else step.all_queries
         first, second = (tf_variable(codebook) for codebook in self.codebooks)
-        left = right = step.query
+        left = right = query
         if self.quantizer == "pq":
-            left, right = tf.split(step.query, [first.shape[1], -1], 1)
-        row_logits = tf.matmul(left, first, transpose_b=True)
-        return _CellLogits(row_logits, tf.matmul(right, second, transpose_b=True))
+            left, right = tf.split(query, [first.shape[1], -1], 1)
+        logits = tf.matmul(left, first, transpose_b=True), tf.matmul(right, second, transpose_b=True)
+        if step.all_queries is None:
+            return _CellLogits(*logits)
+        weight = cell_weights(*logits, tf_variable(self.cell_mass))
+        return _CellLogits(*(tf.zeros([1, self.num_codewords]) for _ in logits), cell_weight=weight)
 
     def draw(self, given, seed):
-        index = CellIndex(*(tf_variable(getattr(self, name)) for name in INDEX))
+        index = CellIndex(*(tf.convert_to_tensor(tf_variable(getattr(self, name))) for name in INDEX))
         logits = given.row_logits, given.column_logits
+        if given.cell_weight is not None:
+            index = index._replace(cell_mass=index.cell_mass * given.cell_weight)
+            ids, _, log_total = midx_draw(*logits, index, self.num_negatives, seed)
+            given = given._replace(log_total=log_total)
+            return ids, self.log_expected_count(given, ids), given
         ids, log_prob, log_total = midx_draw(*logits, index, self.num_negatives, seed)
         return ids, self.log_num_draws + log_prob, given._replace(log_total=log_total)
 
     def log_mass(self, given) -> tf.Tensor:
         """The log of the total weight of all classes for each query [N]: log Z."""
-        return midx_log_partition(given.row_logits, given.column_logits, tf_variable(self.cell_mass))
+        mass = tf.convert_to_tensor(tf_variable(self.cell_mass))
+        mass = mass if given.cell_weight is None else mass * given.cell_weight
+        return midx_log_partition(given.row_logits, given.column_logits, mass)
 
     def log_expected_count(self, given, ids):
         log_total = self.log_mass(given) if given.log_total is None else given.log_total
         cell = tf.gather(tf_variable(self.cell), ids)
-        log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
-        log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
+        if given.cell_weight is None:
+            log_weight = tf.gather(given.row_logits, cell // self.num_codewords, batch_dims=1)
+            log_weight += tf.gather(given.column_logits, cell % self.num_codewords, batch_dims=1)
+        else:
+            log_weight = tf.math.log(tf.gather(tf.reshape(given.cell_weight, [-1]), cell))
         log_weight += self._log_own_weight(ids)
         return self.log_num_draws + log_weight - log_total[:, tf.newaxis]
 
@@ -268,8 +284,27 @@ class _Frequencies(NamedTuple):
 
 
 class _CellLogits(NamedTuple):
-    """The products u and v [N, C] of queries and codewords, and log Z [N] once a draw has found it."""
+    """The products u and v [N, C] of queries and codewords, and log Z [N] once a draw has found it.
+
+    Of shared draws u and v are 0, and a cell's mass is multiplied by ``cell_weight`` [C, C].
+    """
 
     row_logits: tf.Tensor
     column_logits: tf.Tensor
     log_total: tf.Tensor | None = None
+    cell_weight: tf.Tensor | None = None
+
+
+def cell_weights(row_logits, column_logits, cell_mass):
+    """What the mean of the proposals of queries multiplies the mass of each cell with, float32 [C, C].
+
+    With u and v [N, C] and the partition Z_q of query q, ``w_ab = 1/N Σ_q exp(u_qa + v_qb) / Z_q``: one
+    matrix product. A cell without classes may have any weight; none is 0.
+    """
+    num_queries = tf.shape(row_logits)[0]
+    log_total = midx_log_partition(row_logits, column_logits, cell_mass)[:, tf.newaxis]
+    largest = tf.reduce_max(row_logits, 1, keepdims=True)
+    columns = tf.minimum(column_logits + largest - log_total, _LARGEST_LOG_CELL)
+    weight = tf.matmul(tf.exp(row_logits - largest), tf.exp(columns), transpose_a=True)
+    weight /= tf.cast(tf.maximum(num_queries, 1), tf.float32)
+    return tf.where(num_queries > 0, tf.maximum(weight, _SMALLEST_CELL), 1.0)

@@ -19,6 +19,7 @@ class Step(NamedTuple):
             without a gradient.
         encoder_query: None, or the queries [N, D'] as the encoder gave them.
         approximate: whether inner products of queries and class vectors only come near to the logits.
+        all_queries: None, or the queries [N, D] whose mean is the query [1, D] of a sampler of shared draws.
 
     Example:
         >>> step = Step(query=tf.zeros([2, 8]), labels=tf.constant([[3], [5]]))
@@ -33,17 +34,19 @@ class Step(NamedTuple):
     class_vectors: Callable | None = None
     encoder_query: tf.Tensor | None = None
     approximate: bool = False
+    all_queries: tf.Tensor | None = None
 
     def seen_by(self, sampler) -> "Step":
         """The step as the methods of a sampler see it: the query carries no gradient.
 
         A sampler of shared draws sees one query, the mean of all (0 if there is none), with all labels in its
-        row.
+        row; and beside it all of them.
         """
         query = tf.stop_gradient(self.query)
         if sampler.shared:
             labels = tf.reshape(self.labels, [1, -1])
-            return Step(mean_query(query), labels, approximate=self.approximate)
+            every = query if self.all_queries is None else self.all_queries  # of a part of a Mixture
+            return Step(mean_query(query), labels, approximate=self.approximate, all_queries=every)
         return self._replace(query=query)
 
 
