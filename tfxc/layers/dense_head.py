@@ -42,8 +42,8 @@ class DenseHead(Head):
     Args:
         num_classes: L, the number of classes.
         use_bias: whether each class has a bias.
-        normalize: whether query and class vectors are scaled to length 1; then choose a temperature of
-            0.05 to 0.1.
+        normalize: whether query and class vectors are scaled to length 1; then choose a temperature of about
+            1 / log L.
         temperature: positive number that divides the inner product.
         tied_to: name of an ``Embedding`` layer of the encoder (or the layer) whose table is shared. A model
             other than ``ExtremeClassifier`` needs the layer itself, which no file holds: build such a model
@@ -52,11 +52,11 @@ class DenseHead(Head):
         embeddings_initializer: initializer of a table of its own.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
             applies: ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the
-            binary cross-entropy. From 0, the first epochs only push every class down.
+            binary cross-entropy. From 0, training first has to push every class down.
         table_dtype: "float32", or "bfloat16": see below.
 
     ``table_dtype="bfloat16"`` halves the table, to 2 bytes a number, and the bytes of it that a step reads
-    and writes: for tables that are most of the memory. A class takes 2·D + 4 bytes with ``RowwiseAdagrad``,
+    and writes. A class takes 2·D + 4 bytes with ``RowwiseAdagrad``,
     and 10·D with ``LazyAdam``, whose moments stay float32. Everything is computed in float32. The optimizers
     of ``tfxc.optimizers`` round what they write up or down at random, so that small steps add up in the mean;
     a ``seed`` makes the rounding repeatable, so that a resumed training has the same bits. Other optimizers

@@ -45,10 +45,10 @@ class MACHHead(Head):
     add up; with ``decoupled=True`` they count once there too.
 
     Training holds a few ``[B, R · M]`` tensors, and ranking no ``[B, L]`` tensor. ``top_k`` is exact: the
-    compiled op mostly looks at few classes, and TensorFlow's own ops (``export``, no compiler) score all of
-    them in blocks. With ``num_probes`` it is an approximation that looks into the best buckets only, many
-    times faster in an exported model; ``evaluate`` then measures what is served. With few probes it may find
-    fewer than k classes.
+    compiled op looks at the classes of likely buckets first, and TensorFlow's own ops (``export``, no
+    compiler) score all in blocks. With ``num_probes`` it is an approximation that looks into the best buckets
+    only, many times faster in an exported model (docs/benchmarks/tagging.md); ``evaluate`` then measures what
+    is served. With few probes it may find fewer than k classes.
 
     Args:
         num_classes: L.
@@ -58,8 +58,7 @@ class MACHHead(Head):
             softmax, "unbiased".
         activation: "softmax" for one label an example, "sigmoid" for several.
         num_probes: None to rank exactly, or how many buckets of each repetition ``top_k`` looks into. Where
-            these hold a quarter of all classes, it ranks all, which is faster; an export looks into them
-            alone, and finds nearly all of the best where L is large.
+            these hold a quarter of all classes, it ranks all; an export looks into them alone.
         first_repetition: number of the first repetition. With one seed, different numbers give different hash
             functions: heads may be trained separately and merged by :func:`merge_mach_heads`.
         num_groups: how many equal parts the query has, each of which feeds equally many repetitions.

@@ -15,8 +15,8 @@ def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
     """One head with the repetitions of several, each of which reads its own part of the query.
 
     Repetitions exchange nothing in training, so that each of several processes or machines may train some,
-    with an encoder of its own. The merged head scores by the mean (minimum, median) over all of them. Its
-    query is the queries of all encoders, side by side in the order of the repetitions.
+    with an encoder of its own. The merged head scores by its decoder over all of them. Its query is the
+    queries of all encoders, side by side in the order of the repetitions.
 
     Args:
         heads: built ``MACHHead`` of equal size and seed, whose repetitions follow on one another.

@@ -35,10 +35,8 @@ def suggest_mach(
     Two classes that share the buckets of all R repetitions cannot be told apart. Over the draw of the hash
     functions, the probability that this happens to any of the ``L (L − 1) / 2`` pairs is at most
     ``L² / 2 · M^−R``, so ``R ≥ log(L² / (2 δ)) / log M`` repetitions make it at most δ. The budget fixes
-    ``R · M``; the plan takes the fewest repetitions of the widest buckets. They rank faster, and better: a
-    wide bucket mixes fewer classes, and its probability is learnt more sharply. (If bucket probabilities were
-    exact, the mean over many repetitions would rank best; those that were learnt do not behave so. The
-    benchmark page of recommendation compares R = 2 to 32 in equal memory.)
+    ``R · M``; the plan takes the fewest repetitions of the widest buckets. In equal memory, four ranked
+    better than eight or more by the geometric mean, on Diginetica and on Tate (docs/benchmarks).
 
     Args:
         num_classes: L.
@@ -69,7 +67,7 @@ def suggest_mach(
     bytes_a_bucket = 4 * (dim + 1)
     num_cells = int(memory) // bytes_a_bucket  # R · M
     for repetitions in range(num_repetitions, num_cells // 2 + 1):
-        # More buckets than classes are of no use.
+        # With as many buckets as classes a repetition is as large as a dense head.
         buckets = min(num_cells // repetitions, max(num_classes, 2))
         bound = collision_bound(num_classes, buckets, repetitions)
         if bound <= collision:

@@ -26,12 +26,12 @@ class UniformSparseHead(Head):
     distinct. At 670 thousand classes and K = 32, weights and connections take 172 MB, and a dense head of 512
     inputs 1.4 GB. The head draws the connections at random; ``tfxc.callbacks.SparseEvolution`` moves them
     while the model trains. Classes need many inputs to choose from: put a
-    ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2.
+    ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2, as in the paper.
 
-    ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k
-    (docs/benchmarks/tagging.md); rare labels do better with the former. The hinge is cheaper at many classes:
-    where the margin holds, the gradient is exactly 0 and the op skips its work. Samplers work too: the cost
-    of a step then does not depend on L.
+    On Tate ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k,
+    and rare labels do better with the former (docs/benchmarks/tagging.md). With the hinge, the gradient is
+    exactly 0 where the margin holds, and the op skips it. Samplers work too: the cost of a step then does not
+    depend on L.
 
     Samplers and indices that look at class vectors (``MIDX``, ``HardNegatives``, ``InvertedIndex``) see the
     weights projected on 128 directions in which the queries of recent training steps differ, biases in. The
@@ -40,19 +40,19 @@ class UniformSparseHead(Head):
 
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then
-    takes about half the time, and the connection of a weight 4 / G bytes; in return a group has one choice of
-    inputs (docs/benchmarks/tagging.md has the figures). ``tfxc.sparsity.group_classes`` numbers the classes
-    so that those which share labels share a group.
+    takes half to two thirds of the time (docs/benchmarks/speed.md), and the connection of a weight 4 / G
+    bytes; in return a group has one choice of inputs (docs/benchmarks/tagging.md says what it costs).
+    ``tfxc.sparsity.group_classes`` numbers the classes so that those which share labels share a group.
 
     Args:
         num_classes: L.
-        fan_in: K, in [1, E]; 32 or 64 are good values.
-        group_size: G, at least 1; 16 suits the processor. Where G does not divide L, the last group is
-            smaller.
+        fan_in: K, in [1, E]; 32 or 64 in the paper.
+        group_size: G, at least 1; the compiled op computes 16 classes at once. Where G does not divide L, the
+            last group is smaller.
         use_bias: whether each class has a bias; for "which of L labels apply" it should.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
             applies: ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the
-            binary cross-entropy. From 0, the first epochs only push every class down.
+            binary cross-entropy. From 0, training first has to push every class down.
         seed: int, at least 0, of the first connections and of those that grow later; default: from Python's
             ``random``. Give one where several processes train a model that its first step builds.
 
