@@ -17,8 +17,8 @@ class SamplerDiagnostics(StepCallback):
     ``keras.callbacks.TensorBoard`` comes later in the list:
 
     * ``sampler/kl``: ``KL(softmax || Q)`` in nats. It grows with the age of the index, which
-      ``SamplerRefresh`` logs. If it hardly falls at a refresh, the index is too coarse (``MIDX`` then needs
-      more codewords).
+      ``SamplerRefresh`` logs. If it hardly falls at a refresh, age is not the cause: a finer index has a
+      lower one (``MIDX`` with more codewords).
     * ``sampler/effective_sample_size``: in (0, S], the number of draws from the softmax itself that would
       estimate as well.
     * ``sampler/accidental_hits``: the share of candidates expected to be positives of their own example.

@@ -28,7 +28,8 @@ class LearnedMIDX(MIDX):
     have left them behind.
 
     Learning needs the logits of the candidates and their class vectors, which ``ExtremeClassifier`` and
-    ``head_loss`` give.
+    ``head_loss`` give. On Tate a step took three to seven times as long as with ``MIDX``
+    (docs/benchmarks/combinations.md).
 
     Args:
         num_negatives: S, draws a query (or a batch).

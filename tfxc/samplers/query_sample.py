@@ -1,7 +1,7 @@
 """A sample of recent queries, and the frequencies of classes that follow from it.
 
-It costs a product of each of its queries with each class. Where queries are far from normal, as those of a
-sparse head behind a ReLU layer, the frequencies by ``tfxc.samplers.moments`` are of no use.
+It costs a product of each of its queries with each class. The frequencies by ``tfxc.samplers.moments`` take
+queries for normal, which those of a sparse head behind a ReLU layer are not.
 """
 
 import numpy as np

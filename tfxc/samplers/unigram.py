@@ -27,8 +27,8 @@ TABLE = "threshold", "alias"
 class Unigram(Sampler):
     """Draws classes by frequency to a power: ``Q(i) = n_i^power / Σ_j n_j^power``.
 
-    Models confuse popular classes most, so this beats ``Uniform`` wherever frequencies are skewed.
-    A draw costs the same at any L (alias table).
+    It ranked better than ``Uniform`` on all data of docs/benchmarks, whose frequencies are skewed. A draw
+    costs the same at any L (alias table).
 
     Without ``counts`` the sampler counts the labels while it trains, and Q follows them at every ``refresh``
     (``tfxc.callbacks.SamplerRefresh``); before the first refresh Q is uniform.
