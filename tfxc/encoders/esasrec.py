@@ -21,7 +21,7 @@ def esasrec(
     dropout: float = 0.2,
     table_dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> keras.Model:
-    """SASRec with the gated blocks of LiGR: a stronger encoder, at three times the arithmetic.
+    """SASRec with the gated blocks of LiGR: stronger in its paper, at three times the arithmetic.
 
     A block is ``h + σ(W₁ h) · attention(norm(h))``, then ``h + σ(W₂ h) · swiglu(norm(h))`` with
     ``swiglu(x) = C (swish(A x) · B x)``, which is 4·D wide inside. ``norm`` divides by the root mean square.

@@ -21,8 +21,8 @@ class GBCE(BinaryCrossentropy):
     label out of the draws and has ``S / (L − 1)``. With any other sampler each class has its own α and is
     calibrated as well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
 
-    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``. Else the
-    vectors have to push all classes down, become alike, and the model may rank by popularity for many epochs.
+    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``. Else only
+    the vectors can push all classes down.
 
     Args:
         calibration: t in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.

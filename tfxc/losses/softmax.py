@@ -47,8 +47,9 @@ class SoftmaxCrossentropy(ClassificationLoss):
       certain and not corrected.
     * ``"partition"``: only the draws are corrected, and those that hit any positive are left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
-      full one as 1/S. Choose it for calibrated scores, with many samples; with a few dozen it trains badly.
-      With ``InBatch`` it is in effect the log-Q correction as corrected by Khrylchenko et al.
+      full one as 1/S. It needs many samples: with 20 of ``MIDX`` or ``Uniform`` it trained badly
+      (docs/benchmarks/language.md). With ``InBatch`` it is in effect the log-Q correction as corrected by
+      Khrylchenko et al.
     * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class is data or noise, on
       its own: ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)``
       to the probabilities themselves, so it needs a model that can normalise itself. Draws that hit a

@@ -25,8 +25,8 @@ class InBatch(Sampler):
 
     Labels arrive by frequency, so the correction needs class counts n: those of the training data, or, by
     default, those counted in the steps so far. In two-tower models, which compute class vectors instead of
-    looking them up, no class but the labels is computed. Over a table it ranked below ``Unigram`` on all data
-    of docs/benchmarks.
+    looking them up, no class but the labels is computed. Over a table it ranked below ``Unigram`` wherever
+    docs/benchmarks has both.
 
     A row's own labels are in the pool because they are its labels, so these slots are empty for that row. The
     other slots are draws, even if they hold the same class. With M labels in the batch, P_n of them in row n,

@@ -49,7 +49,7 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
     logits: search for more than k classes, and rank these by ``head.score``.
 
     The effort of a search (``nprobe``, ``efSearch``) doubles until it finds 95 % of the 100 best classes of
-    some queries. FAISS's own, one cell, would find a tenth.
+    some queries. FAISS's own is one cell.
 
     Args:
         head: a built head with class vectors, e.g. ``DenseHead``; or a ``UniformSparseHead`` after training.
