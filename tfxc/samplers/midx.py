@@ -200,7 +200,8 @@ class MIDX(Sampler):
         if step.all_queries is None:
             return _CellLogits(*logits)
         weight = cell_weights(*logits, tf_variable(self.cell_mass))
-        return _CellLogits(*(tf.zeros([1, self.num_codewords]) for _ in logits), cell_weight=weight)
+        nothing = tf.zeros([1, self.num_codewords])
+        return _CellLogits(nothing, nothing, cell_weight=weight)
 
     def draw(self, given, seed):
         index = CellIndex(*(tf.convert_to_tensor(tf_variable(getattr(self, name))) for name in INDEX))
