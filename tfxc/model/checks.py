@@ -13,7 +13,7 @@ from tfxc.layers.head import Head
 from tfxc.losses import BinaryCrossentropy, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
-from tfxc.samplers import LSH, RFF, InBatch, Sphere
+from tfxc.samplers import DNS, LSH, RFF, InBatch, Sphere
 
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
@@ -56,16 +56,16 @@ def compile_options(options):
     return options
 
 
-def warn_of_draws_worse_than_uniform(loss, sampler):
+def warn_of_poor_draws(loss, sampler):
     """Warns of a loss of each class on its own whose estimate by the sampler's draws is a poor one."""
     is_poor = isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(
-        sampler, InBatch | LSH | RFF | Sphere
+        sampler, DNS | InBatch | LSH | RFF | Sphere
     )
     if is_poor:
         warn(
             f"{type(loss).__name__} with {type(sampler).__name__}: where this was measured, the model ranked "
-            "no better than by Uniform draws, and mostly worse. Take Unigram(counts=...), MIDX or "
-            "SoftmaxCrossentropy."
+            "far below one of Unigram draws, which are cheaper, and mostly below one of Uniform draws. Take "
+            "Unigram(counts=...), MIDX or SoftmaxCrossentropy."
         )
 
 

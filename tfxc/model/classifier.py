@@ -24,7 +24,7 @@ from tfxc.model.checks import (
     ranking_metrics,
     refuse_consumed,
     refuse_optimizer,
-    warn_of_draws_worse_than_uniform,
+    warn_of_poor_draws,
 )
 from tfxc.model.fit import (
     bound_arguments,
@@ -158,7 +158,7 @@ class ExtremeClassifier(
         refuse_consumed(self)
         check_loss(self.head, loss)
         require_sampler(loss, self.sampler)
-        warn_of_draws_worse_than_uniform(loss, self.sampler)
+        warn_of_poor_draws(loss, self.sampler)
         options = compile_options(kwargs)
         num_classes = self.head.num_classes
         plain = ranking_metrics(metrics, "metrics", num_classes)
