@@ -93,7 +93,8 @@ class LearnedMIDX(MIDX):
         query = tf.stop_gradient(step.query)
         query = mean_query(query) if self.shared else tf.gather(query, rows)
         ids = tf.maximum(estimate.ids, 0)
-        vectors = step.class_vectors(tf.reshape(ids, [-1]))
+        distinct, places = tf.unique(tf.reshape(ids, [-1]))  # vectors of a sparse head are dear
+        vectors = tf.gather(step.class_vectors(distinct), places)
         vectors = tf.reshape(vectors, [num_rows, num_scored, self.query_dim])
         codebooks = [tf_variable(codebook) for codebook in self.codebooks]
         self.learner.learn(codebooks, query, vectors, estimate, self._log_own_weight(ids))
