@@ -39,7 +39,7 @@ def fixed_seed(request):
 
     from tfxc._keras import keras
 
-    with patch.object(pywrap_tfe, "TFE_ContextClearCaches"):
+    with patch.object(pywrap_tfe, "TFE_ContextClearCaches", lambda _: None):
         keras.utils.set_random_seed(0)
     context()._seed = zlib.crc32(request.node.nodeid.encode()) >> 1
 
@@ -108,10 +108,14 @@ AUTOGRAPH = "test_autograph"
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that a marker does not choose are left out
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     from tensorflow.python.data.ops.options import AutotuneOptions
+    from tensorflow.python.util import tf_stack
 
     from tfxc._autograph import leave_alone
+
+    # By what calls each op of a graph was made is a quarter of what tracing costs: all have the first one's.
+    tf_stack.extract_stack = functools.cache(tf_stack.extract_stack)
 
     # The end of an iterator may wait for as long as it has lived: the thread that tunes it can miss the call.
     enabled = AutotuneOptions.enabled
@@ -123,6 +127,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker("traced")
         if {"ops", "fuzz", "search"} & {*item.path.parts}:
             item.add_marker("optimized")
+    if "long" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.name not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))
