@@ -76,6 +76,12 @@ def background_work_of_usual_priority():
         yield
 
 
+@pytest.fixture(scope="session")
+def with_long_tests(request):
+    """Whether a program that tests share is to do all that they read, or what the quick ones do."""
+    return any(item.get_closest_marker("long") for item in request.session.items)
+
+
 @pytest.fixture(params=[pytest.param("compiled", marks=pytest.mark.kernels), "stock"])
 def path(request):
     """Runs a test twice: with the compiled ops, and with the TensorFlow ops that take their place."""

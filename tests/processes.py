@@ -42,6 +42,6 @@ def _run(program, arguments, environment, output, errors):
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # as most tests
     sys.argv = [program, *arguments]
     if program.endswith(".py"):
-        runpy.run_path(str(Path(__file__).with_name(program)), run_name="__main__")
+        runpy.run_path(str(Path(__file__).parent / program), run_name="__main__")
     else:
         exec(compile(program, "<program>", "exec"), {"__name__": "__main__"})

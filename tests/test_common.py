@@ -171,9 +171,11 @@ REPRESENTATIVES = [
 ]
 
 
-def named(names, both=REPRESENTATIVES):
-    marks = dict.fromkeys(both, pytest.mark.both_keras)
-    return pytest.mark.parametrize("name", [pytest.param(own, marks=marks.get(own, ())) for own in names])
+def named(names, both=REPRESENTATIVES, quick=REGISTRY):
+    def marks(name):
+        return [pytest.mark.both_keras] * (name in both) + [pytest.mark.long] * (name not in quick)
+
+    return pytest.mark.parametrize("name", [pytest.param(own, marks=marks(own)) for own in names])
 
 
 # Whether a batch shares its draws, or LSH draws from all tables at once, is no state: configs show it. The
@@ -183,7 +185,7 @@ SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegat
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
 EVERY_MODEL = named(name for name in MODELS if name not in SAME_STATE)
-STATEFUL = named(STATES, ["MultiOptimizer"])
+STATEFUL = named(STATES, ["MultiOptimizer"], REPRESENTATIVES)  # the others are compared in a saved model
 
 
 def public(module, base):
@@ -215,17 +217,24 @@ def model_of(name):
     return make_model(**parts, **({"encoder": item_encoder(masked=False)} if tied else {}), run_eagerly=True)
 
 
-def data_of(model):
-    if getattr(model.head, "tied_to", None):
-        history = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
-        return history, history % NUM_CLASSES
+@functools.cache
+def data(is_tied, has_ids):
+    """Two batches of inputs and labels: of arrays Keras would make graphs each time that it reads them."""
     x, y = learnable(16)
-    return (x if model.sampler is None else {"features": x, "example_ids": np.arange(16)}), y
+    if is_tied:
+        x = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
+        y = x % NUM_CLASSES
+    elif has_ids:
+        x = {"features": x, "example_ids": np.arange(16)}
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+def data_of(model):
+    return data(bool(getattr(model.head, "tied_to", None)), model.sampler is not None)
 
 
 def train(model, epochs=1):
-    x, y = data_of(model)
-    model.fit(x, y, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
+    model.fit(data_of(model), epochs=epochs, verbose=0)
     return model
 
 
@@ -254,10 +263,9 @@ def assert_alike(one, other):
 
 
 def assert_goes_on_alike(one, other):
-    x, y = data_of(one)
-    for key, value in one.predict(x, verbose=0).items():
-        np.testing.assert_array_equal(value, other.predict(x, verbose=0)[key])
-    found = [model.evaluate(x, y, return_dict=True, verbose=0) for model in (one, other)]
+    predicted = [model.predict(data_of(one), verbose=0) for model in (one, other)]
+    found = [model.evaluate(data_of(one), return_dict=True, verbose=0) for model in (one, other)]
+    tf.nest.map_structure(np.testing.assert_array_equal, *predicted)
     assert found[0] == found[1]
     for left, right in zip(weights_of(train(one)), weights_of(train(other)), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
@@ -340,12 +348,15 @@ ENCODERS = "DenseHead, tied", "EncodedHead, all options"  # in whose exports the
 
 
 @pytest.mark.traced
-@named(["DenseHead, tied", *OPTIONS], ENCODERS)
+@named(["DenseHead, tied", *OPTIONS], ENCODERS, ENCODERS)
 def test_export_serves_the_same(name, tmp_path):
     model = trained_once(name)
     model.export(tmp_path / "1")
-    x = data_of(model)[0] if getattr(model.head, "tied_to", None) else features(16)
-    x = tf.constant(x, tf.int32 if getattr(model.head, "tied_to", None) else tf.float32)
+    x = (
+        tf.constant([[3, 1, 25], [2, 7, 25]])
+        if getattr(model.head, "tied_to", None)
+        else tf.constant(features(16))
+    )
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     served = loaded.serve(x)
     want = model.rank(x, model.k)
@@ -358,7 +369,7 @@ BUILT = [name for name in SAMPLERS if name not in SAME_STATE | {"Uniform", "MIDX
 
 
 @pytest.mark.traced
-@named(BUILT)
+@named(BUILT, quick=["DNS", "InBatch, counting", "Mixture, learned"])
 def test_a_sampler_may_be_built_while_a_step_is_traced(name):
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
 
@@ -376,10 +387,9 @@ def test_a_sampler_may_be_built_while_a_step_is_traced(name):
 @pytest.mark.parametrize("name", ["DNS", "InBatch, counting", "Mixture, learned"])
 def test_evaluation_draws_nothing(name):
     model = model_of(name)
-    x, y = data_of(model)
     before = weights_of(model)
-    model.evaluate(x, y, verbose=0)
-    model.predict(x, verbose=0)
+    model.evaluate(data_of(model), verbose=0)
+    model.predict(data_of(model), verbose=0)
     tf.nest.map_structure(np.testing.assert_array_equal, before, weights_of(model))
     train(model)
     parts = getattr(model.sampler, "samplers", [model.sampler])

@@ -10,6 +10,7 @@ from processes import Process
 
 from tfxc._keras import IS_KERAS_3
 
+LONG = pytest.mark.long
 pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
 
@@ -18,8 +19,8 @@ def end(process):
 
 
 @pytest.fixture(scope="module")
-def results():
-    return end(Process("two_devices.py"))
+def results(with_long_tests):
+    return end(Process("two_devices.py", *["long"] * with_long_tests))
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +44,20 @@ def assert_same_weights(found, wanted):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@LONG
 def test_two_processes_train_the_same_weights_by_a_loop(processes):
     alone, together = processes
     for found in together:
         assert_same_weights(found["loop"], alone["loop"])
 
 
+@LONG
 def test_two_processes_move_the_same_connections(processes):
     one, other = processes[1]
     assert one["rewired"] == other["rewired"]
 
 
+@LONG
 @pytest.mark.skipif(IS_KERAS_3, reason="fit works under tf-keras")
 def test_two_processes_train_the_same_weights_by_fit(processes):
     alone, together = processes
@@ -64,13 +68,16 @@ def test_two_processes_train_the_same_weights_by_fit(processes):
     assert together[0]["sampled"] == together[1]["sampled"]
 
 
+@LONG
 @pytest.mark.skipif(not IS_KERAS_3, reason="there fit works")
 def test_keras_3_names_the_remedy_before_it_fits_in_two_processes(processes):
     for found in processes[1]:
         assert "TF_USE_LEGACY_KERAS=1" in found["fit"] and "head_loss" in found["fit"]
 
 
-@pytest.mark.parametrize("name", ["plain", "classifier", "summed", "own"])
+@pytest.mark.parametrize(
+    "name", ["classifier", *(pytest.param(own, marks=LONG) for own in ("plain", "summed", "own"))]
+)
 def test_over_all_classes_training_is_the_same(results, name):
     one, two = results["one"], results[name]
     np.testing.assert_allclose(two["squares"], one["squares"], rtol=1e-4)
@@ -81,17 +88,20 @@ def test_over_all_classes_training_is_the_same(results, name):
         np.testing.assert_allclose(two["recall"], one["recall"], rtol=1e-6)
 
 
+@LONG
 def test_the_loss_of_an_epoch_is_that_of_all_examples_of_all_replicas(results):
     one, two = results["uneven"]
     np.testing.assert_allclose(two, one, rtol=1e-6)
 
 
+@LONG
 def test_optimizers_of_parts_of_a_model_train_the_same(results):
     one, two = results["parts"]
     np.testing.assert_allclose(two, one, rtol=1e-4)
     assert one[1] < one[0]
 
 
+@LONG
 def test_over_sampled_classes_training_comes_to_the_same_loss(results):
     one, two = results["sampled"]
     np.testing.assert_allclose(two["exact"], one["exact"], rtol=0.15)
@@ -115,16 +125,19 @@ def test_replicas_count_their_labels_together(results, kind):
         np.testing.assert_allclose(results["counts"]["refreshed"], share, rtol=1e-5)
 
 
+@LONG
 def test_replicas_have_the_same_index(results):
     assert len(results["refreshed"]) == 6
     assert set(results["refreshed"].values()) == {0.0}, results["refreshed"]
 
 
+@LONG
 def test_replicas_have_their_training_back_from_a_backup(results):
     trained, restored = results["backed_up"]
     assert restored == trained
 
 
+@LONG
 def test_replicas_go_on_where_they_were_kept(results):
     for losses in results["kept"].values():
         np.testing.assert_allclose(losses, results["kept"]["model"], rtol=1e-6)

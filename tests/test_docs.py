@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 NEEDS_TF_KERAS = {"recommenders"}
+LONG = {"extending", "heads", "recipes", "serving", "training"}
 # Pages whose programs train models of the package's own parts, whose graphs other tests have optimized.
 OF_OUR_PARTS = {
     "catalogues",
@@ -40,14 +41,15 @@ def program_of(page):
     return "\n".join(lines)
 
 
+def marks_of(page):
+    marks = [] if page in OF_OUR_PARTS else [pytest.mark.optimized]
+    return [*marks, pytest.mark.long] if page in LONG else marks
+
+
 @pytest.mark.both_keras
 @pytest.mark.traced
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=() if page.stem in OF_OUR_PARTS else pytest.mark.optimized)
-        for page in PAGES
-    ],
+    "page", [pytest.param(page, id=page.stem, marks=marks_of(page.stem)) for page in PAGES]
 )
 def test_programs_run(page, tmp_path, monkeypatch):
     if (page.stem in NEEDS_TF_KERAS) == IS_KERAS_3:

@@ -121,6 +121,7 @@ def test_every_sampler_that_can_be_named_draws():
         assert ids.size and ids.max() < 20, name
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_trains_resumes_compares_exports_and_answers(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
@@ -197,6 +198,7 @@ def write_corpus(folder, words="the old man looked at sea . who is there ?"):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
     out = tmp_path / "out"
@@ -237,6 +239,7 @@ def write_points(path, num_points, seed):
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
     write_points(tmp_path / "train.txt", 400, seed=0)
@@ -268,6 +271,7 @@ def test_a_run_that_stopped_early_has_come_to_its_end(tmp_path):
     assert "val_loss" not in run("extreme_classification.py", *options)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path):
     write_points(tmp_path / "train.txt", 200, seed=0)
@@ -302,6 +306,7 @@ def test_sessions_become_points_labelled_with_the_next_item(tmp_path):
     assert (tmp_path / "label_names.txt").read_text() == "a\nb\nc\n"
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     write_points(tmp_path / "train.txt", 300, seed=0)
@@ -339,6 +344,7 @@ def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     np.testing.assert_array_equal(served.serve(**inputs)["ids"], model.predict(inputs, verbose=0)["ids"])
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     words = ["abcdefghijklmnop"[day + i % 7] for day in range(9) for i in range(200)]
@@ -357,6 +363,7 @@ def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
     assert keras.models.load_model(tmp_path / "out" / "model.keras").class_names
 
 
+@pytest.mark.long
 def test_trains_over_processes_and_exports(tmp_path):
     lines = [
         f"user{user} " + " ".join(f"item{(user + step) % 30}" for step in range(8)) for user in range(60)

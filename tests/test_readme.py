@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not IS_KERAS_3, reason="the README imports Keras 3 by name")
 def test_the_programs_in_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

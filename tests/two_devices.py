@@ -1,10 +1,13 @@
-"""Trains on one and on two logical CPU devices, and prints as JSON what came of it: for test_distribution.py.
+"""Trains on one and on two logical CPU devices, and prints as JSON what came of it.
+
+For test_distribution.py, and less of it without "long".
 
 A program of its own, because devices are configured before TensorFlow starts, and because the collective
 operations of a second strategy in one process would meet those of the first.
 """
 
 import json
+import sys
 import tempfile
 from functools import partial
 
@@ -213,23 +216,16 @@ def uneven():
     return {"uneven": losses}
 
 
+def main(is_long):
+    results = {"one": trained(plain, ONE, 2), "classifier": trained(classifier, TWO, 2)}
+    results |= draws_of_replicas() | counts_of_replicas()
+    if is_long:
+        results |= {make.__name__: trained(make, TWO, 2) for make in (plain, summed, own)}
+        results["sampled"] = [trained(sampled, ONE, 4), trained(sampled, TWO, 4)]
+        results |= refreshed_replicas() | kept_by_replicas() | backed_up_by_replicas()
+        results |= optimizers_of_parts() | uneven()
+    print(json.dumps(results))
+
+
 if __name__ == "__main__":
-    results = {
-        "one": trained(plain, ONE, 2),
-        **{make.__name__: trained(make, TWO, 2) for make in (plain, classifier, summed, own)},
-        "sampled": [trained(sampled, ONE, 4), trained(sampled, TWO, 4)],
-    }
-    print(
-        json.dumps(
-            {
-                **results,
-                **draws_of_replicas(),
-                **counts_of_replicas(),
-                **refreshed_replicas(),
-                **kept_by_replicas(),
-                **backed_up_by_replicas(),
-                **optimizers_of_parts(),
-                **uneven(),
-            }
-        )
-    )
+    main("long" in sys.argv[1:])

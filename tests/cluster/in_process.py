@@ -1,6 +1,7 @@
 """Trains with two workers and two servers, threads of this process, and prints as JSON what came of it.
 
-For test_servers.py. A program of its own: TensorFlow connects a process to one cluster, for good.
+For test_servers.py, and less of it without "long". A program of its own: TensorFlow connects a process to one
+cluster, for good.
 """
 
 import contextlib
@@ -27,7 +28,6 @@ SAMPLERS = {
             tfxc.samplers.Unigram(20, seed=1),
         ]
     ),
-    "none": lambda: None,
 }
 
 
@@ -290,60 +290,57 @@ def far_off(found, wanted):
     return float(tf.reduce_max(tf.abs(found - wanted)) / tf.reduce_max(tf.abs(wanted)))
 
 
-def main(folder):
+def main(folder, is_long):
     resolver = cluster()
     strategy = tfxc.cluster.strategy(resolver)
-    results = {"refused": refusals(strategy), "begun": begun(strategy)}
-    with strategy.scope():
-        model = make_model(tfxc.samplers.Unigram(20, counts=np.ones(NUM_CLASSES), seed=1))
-    results["followed"] = followed(model, folder + "/counts")
-    for name, sampler in SAMPLERS.items():
-        model = trained(strategy, sampler())
-        results[name] = evaluated(model) if name == "midx" else looked_up(model)
-        if name == "mixture":
-            results["counted"] = counted(model)
-        if name == "midx":
-            midx_model, results["counter"] = model, int(model.sampler.counter.numpy())
-            tfxc.cluster.Checkpoint(model, folder).save(2)
-            x = data()[0]
-            results["places"], results["answers"] = places(model), answers(model, x)
-            query = model.encoder(x[:4])
-            effective = model.head.effective_query(query)
-            midx_scores = model.head.score(query, tf.range(0, NUM_CLASSES, 100))
-            midx_probs = model.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100))
-            results["refused"].update(refused_late(strategy, model, folder))
-            with strategy.scope():
-                head, small = place(tfxc.layers.DenseHead(100), SAMPLERS["midx"]())
-                head.build((None, DIM))
-                small.build((100, DIM))
-            (part,) = small.parts
-            results["places of a small index"] = sorted({weight.device for weight in part.weights})
-            results["drawn outside"] = drawn_outside_of_graphs(model)
-    for name, scope in {
-        "alone": contextlib.nullcontext(),
-        "four shards": tfxc.cluster.strategy(resolver, num_shards=4).scope(),
-    }.items():
+    model, x = trained(strategy, SAMPLERS["midx"]()), data()[0]
+    results = {"midx": evaluated(model), "counter": int(model.sampler.counter.numpy())}
+    tfxc.cluster.Checkpoint(model, folder).save(2)
+    results |= {"places": places(model), "answers": answers(model, x)}
+    query, ids = model.encoder(x[:4]), tf.range(0, NUM_CLASSES, 100)
+    effective = model.head.effective_query(query)
+    wanted = model.head.score(query, ids), model.sampler.log_prob(effective, ids)
+
+    def restored(scope):
         with scope:
             again = make_model(SAMPLERS["midx"]())
         epoch = tfxc.cluster.Checkpoint(again, folder).restore()
-        scores = again.head.score(query, tf.range(0, NUM_CLASSES, 100))
-        probs = again.sampler.log_prob(effective, tf.range(0, NUM_CLASSES, 100))
-        off = [far_off(scores, midx_scores), far_off(probs, midx_probs)]
-        results[name] = epoch, len(again.head.trainable_variables), *off
-        if name == "alone":
-            alone = again
-            results["memory"] = [tfxc.memory_report(own) for own in (midx_model, alone)]
+        found = again.head.score(query, ids), again.sampler.log_prob(effective, ids)
+        return again, [epoch, len(again.head.trainable_variables), *map(far_off, found, wanted)]
+
+    alone, results["alone"] = restored(contextlib.nullcontext())
+    results["refused"] = refusals(strategy) | refused_late(strategy, model, folder)
     with strategy.scope():
-        words = words_model()
-    results["exported"] = exports(midx_model, alone, words, folder)
-    head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)
-    model = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)
-    results["sparse shared"] = evaluated(model)
-    results["evolved"] = evolved(model)
-    results["frozen"], results["projected"] = frozen(strategy), projected(strategy)
+        head, small = place(tfxc.layers.DenseHead(100), SAMPLERS["midx"]())
+        head.build((None, DIM))
+        small.build((100, DIM))
+    (part,) = small.parts
+    results["places of a small index"] = sorted({weight.device for weight in part.weights})
+    results["drawn outside"] = drawn_outside_of_graphs(model)
+    if is_long:
+        _, results["four shards"] = restored(tfxc.cluster.strategy(resolver, num_shards=4).scope())
+        results["memory"] = [tfxc.memory_report(own) for own in (model, alone)]
+        with strategy.scope():
+            words = words_model()
+        results["exported"] = exports(model, alone, words, folder)
+        results |= more(strategy, folder)
     print(json.dumps(results), flush=True)
 
 
+def more(strategy, folder):
+    results = {"begun": begun(strategy)}
+    with strategy.scope():
+        model = make_model(tfxc.samplers.Unigram(20, counts=np.ones(NUM_CLASSES), seed=1))
+    results["followed"] = followed(model, folder + "/counts")
+    mixture = trained(strategy, SAMPLERS["mixture"]())
+    results |= {"mixture": looked_up(mixture), "counted": counted(mixture)}
+    results["none"] = looked_up(trained(strategy))
+    head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)
+    model = trained(strategy, tfxc.samplers.Unigram(500, shared=True, seed=1), head)
+    results |= {"sparse shared": evaluated(model), "evolved": evolved(model)}
+    return results | {"frozen": frozen(strategy), "projected": projected(strategy)}
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], "long" in sys.argv[2:])
     os._exit(0)  # servers have no way to stop

@@ -1,12 +1,9 @@
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import Process
 
 import tfxc
 from tfxc._keras import IS_KERAS_3
@@ -15,7 +12,7 @@ from tfxc.ops import library
 
 pytestmark = [pytest.mark.both_keras, pytest.mark.traced]
 
-PROGRAM = Path(__file__).with_name("in_process.py")
+LONG = pytest.mark.long
 NO_SERVERS = "Keras 3 has no parameter servers"
 
 
@@ -25,17 +22,16 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def results(folder):
+def results(folder, with_long_tests):
     if IS_KERAS_3:
         pytest.skip(NO_SERVERS)
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(PROGRAM), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    printed = Process("cluster/in_process.py", folder, *["long"] * with_long_tests).output()
+    return json.loads(printed.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", ["midx", "mixture", "none", "sparse shared"])
+@pytest.mark.parametrize(
+    "name", ["midx", *(pytest.param(own, marks=LONG) for own in ("mixture", "none", "sparse shared"))]
+)
 def test_it_trains(results, name):
     """Measured by an evaluation on the servers with "midx" and the sparse head, else by the whole table."""
     loss, recall = results[name]["evaluated"]
@@ -51,12 +47,14 @@ def test_shards_their_slots_and_their_index_lie_together(results):
     assert len(results["places of a small index"]) == 1
 
 
+@LONG
 def test_shards_begin_as_the_whole_table_would(results):
     glorot = (2 / (20_001 + 8)) ** 0.5
     np.testing.assert_allclose(results["begun"]["spread"], [glorot] * 2, rtol=0.02)
     assert results["begun"]["differ"] > 0.98 * 20_001 * 8
 
 
+@LONG
 def test_what_samplers_of_a_mixture_keep_for_each_class_is_cut(results):
     counted = results["counted"]
     for labels, total in zip(counted["labels"], counted["totals"], strict=True):
@@ -73,6 +71,7 @@ def test_scores_and_rankings_are_those_of_the_whole_table(results):
     assert answers["best"] == answers["wanted best"]
 
 
+@LONG
 def test_what_servers_draw_from_follows_weights_that_were_loaded(results):
     np.testing.assert_allclose(results["followed"]["got"], results["followed"]["wanted"], rtol=1e-5)
 
@@ -81,27 +80,31 @@ def test_no_draw_is_made_twice(results):
     assert results["counter"] == 40  # steps
 
 
-@pytest.mark.parametrize(("name", "num_weights"), [("alone", 2), ("four shards", 8)])
+@pytest.mark.parametrize(("name", "num_weights"), [("alone", 2), pytest.param("four shards", 8, marks=LONG)])
 def test_a_checkpoint_of_two_shards_loads_elsewhere(results, name, num_weights):
     epoch, number, scores, log_probs = results[name]
     assert epoch == 2 and number == num_weights and scores < 1e-6 and log_probs < 1e-6
 
 
+@LONG
 def test_callbacks_of_epochs_move_connections_and_measure(results):
     logs, known = results["evolved"]["logs"], results["evolved"]["known"]
     assert logs["rewire/moved"] == [0, 20_001] and 0 < logs["sampler/effective_sample_size"][0] <= 500
     assert results["evolved"]["new"] == [10_001, 10_000] and known == [0, 0]
 
 
+@LONG
 def test_a_frozen_head_stays_until_it_thaws(results):
     assert results["frozen"] == [[False, True], [True, True]]  # of the table, of the encoder
 
 
+@LONG
 def test_the_directions_of_many_inputs_lie_whole(results):
     places, lengths = results["projected"]
     assert places[0] == places[1] and min(lengths) > 0
 
 
+@LONG
 def test_memory_is_that_of_one_machine_but_for_codebooks(results):
     servers, alone = (dict(zip(MemoryReport._fields, own, strict=True)) for own in results["memory"])
     for name in ("encoder", "tables", "slots", "step"):
@@ -109,7 +112,6 @@ def test_memory_is_that_of_one_machine_but_for_codebooks(results):
     assert 1 < servers["indices"] / alone["indices"] < 1.1
 
 
-@pytest.mark.traced
 def test_a_draw_outside_of_graphs(results):
     drawn = results["drawn outside"]
     assert np.shape(drawn["ids"]) == (2, 20) and 0 <= np.min(drawn["ids"]) <= np.max(drawn["ids"]) <= 20_000
@@ -122,6 +124,7 @@ def saved(path):
     return {name: reader.get_tensor(name) for name in names}
 
 
+@LONG
 def test_an_export_from_shards_is_that_of_one_machine(results, folder):
     of_shards, alone = saved(folder / "shards"), saved(folder / "alone")
     assert of_shards.keys() == alone.keys() and len(alone) == 4
@@ -133,12 +136,14 @@ def test_an_export_from_shards_is_that_of_one_machine(results, folder):
         np.testing.assert_array_equal(answers[0][name], answers[1][name])
 
 
+@LONG
 def test_an_export_from_shards_knows_what_layers_have_adapted_to(results, folder):
     loaded = tf.saved_model.load(str(folder / "words"))
     answer = loaded.serve(word=tf.constant([["tea"], ["rum"]]), number=tf.constant([[1.0], [5.0]]))
     np.testing.assert_array_equal(answer["ids"], results["exported"]["words"])
 
 
+@LONG
 def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
     names = ["alone", "counts", "epoch-000002", "shards", "words"]
     assert sorted(path.name for path in folder.iterdir()) == names

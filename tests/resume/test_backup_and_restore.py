@@ -233,6 +233,7 @@ def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     assert_same(script(tmp_path, callbacks=stopping), expected)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.optimized  # as the graphs of the process that is killed
 def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
