@@ -12,6 +12,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import head_of
 from scipy.optimize import minimize
 
@@ -185,7 +186,9 @@ CELLS = [
     for num_labels in SETS
     if num_labels == 2 or name in OF_LABELS or name == "Uniform"
 ]
-CELLS += itertools.product(FORMS, ("ranking", "partition"), SETS)
+CELLS += long_after(
+    10, *[cell[::-1] for cell in itertools.product(reversed(SETS), ("ranking", "partition"), FORMS)]
+)
 
 
 @pytest.mark.traced

@@ -131,6 +131,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_the_reference_holds_all_that_is_public(site):
     for name in tfxc.__all__:
         module = getattr(tfxc, name)
@@ -143,6 +144,7 @@ def test_the_reference_holds_all_that_is_public(site):
     assert 'id="tfxc.ExtremeClassifier"' in top and 'id="tfxc.head_loss"' in top
 
 
+@pytest.mark.long
 def test_an_entry_shows_arguments_errors_example_reference_and_source(site):
     text = (site / "reference" / "samplers" / "index.html").read_text(encoding="utf-8")
     start = text.index('id="tfxc.samplers.MIDX"')

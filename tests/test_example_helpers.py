@@ -367,6 +367,7 @@ def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
     assert capsys.readouterr().out.count("steps/s") == 10
 
 
+@pytest.mark.long
 def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):
     def train(folder, calls_before_end=None):
         model, batches = small_model()

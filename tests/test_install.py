@@ -76,6 +76,7 @@ def test_a_wheel_of_fewer_instructions_than_its_machines_have_is_not_built(tmp_p
     assert done.returncode == 1 and f"GCC 12 or newer, but {old} is GCC 11" in done.stderr
 
 
+@pytest.mark.long
 def test_a_compiler_that_fails_stops_the_installation(tmp_path, broken_compiler):
     done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler))
     assert done.returncode != 0

@@ -4,6 +4,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -129,7 +130,7 @@ def test_several_steps_an_execution_count_as_several():
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("every", ["auto", "epoch", 1])
+@pytest.mark.parametrize("every", long_after(1, "auto", "epoch", 1))
 def test_with_another_model_or_optimizer_it_begins_anew(every):
     callback, models = SamplerRefresh(every), [new_model() for _ in range(2)]
     recorded(callback, num_steps=8, model=models[0])

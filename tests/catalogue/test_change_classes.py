@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
+from long_cases import long_after
 
 import tfxc
 from tfxc import layers, losses, metrics, optimizers, samplers
@@ -111,6 +112,7 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
     assert np.isfinite(history).all()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     names = [f"item {i}" for i in range(3000)]
@@ -488,7 +490,7 @@ def test_what_cannot_be_carried_is_refused_and_the_model_stays_as_it_was():
     tf.nest.map_structure(np.testing.assert_array_equal, model.weights, before)
 
 
-@pytest.mark.parametrize("failing", ["rows", "disk", "sampler"])
+@pytest.mark.parametrize("failing", long_after(1, "rows", "disk", "sampler"))
 def test_after_a_late_failure_training_goes_on_as_if_nothing_had_been(failing, monkeypatch):
     models, (x, y) = [], learnable(16)
     for _ in range(2):

@@ -133,6 +133,7 @@ from_frame(pyarrow.table({"u": [1, 2], "i": [1, 2]}), "u", "i", directory=sys.ar
 """
 
 
+@pytest.mark.long
 def test_a_killed_write_leaves_the_old_whole(tmp_path):
     from_frame(pandas.DataFrame({"u": [*"ab"], "i": [1, 2]}), "u", "i", directory=tmp_path)
     killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False, capture_output=True)

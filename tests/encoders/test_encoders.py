@@ -13,7 +13,9 @@ ENCODERS = {"esasrec": esasrec, "gru4rec": gru4rec, "sasrec": sasrec}
 EVERY_ENCODER = pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS)
 # Two have every layer that there is: under tf-keras they stand for the third.
 BOTH_KERAS = [pytest.param(encode, marks=pytest.mark.both_keras) for encode in (esasrec, gru4rec)]
-OF_BOTH_KERAS = pytest.mark.parametrize("encode", [*BOTH_KERAS, sasrec], ids=ENCODERS)
+OF_BOTH_KERAS = pytest.mark.parametrize(
+    "encode", [*BOTH_KERAS, pytest.param(sasrec, marks=pytest.mark.long)], ids=ENCODERS
+)
 
 
 def left_padded(*ids, length=8):

@@ -42,6 +42,7 @@ def test_ids_padded_with_minus_1_do_not_train(tmp_path):
         assert own.predict(ITEMS, verbose=0)["ids"].shape == (2, 2)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_an_exported_model_checks_them_too_and_passes_unknown_names_over(tmp_path):
     model = model_of_items()

@@ -11,6 +11,7 @@ from head_checks import (
     tiny_blocks,  # noqa: F401
     variables_of,
 )
+from long_cases import long_after
 from memory_checks import all_shapes, with_peak
 
 from tfxc import ExtremeClassifier
@@ -200,6 +201,7 @@ def test_padding_touches_no_class():
     assert [one.indices.shape[0] for one in got] == [0, 0]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("way", ["as it runs"], indirect=True)  # by blocks the gradients are the same
 def test_filtered_training_goes_where_exact_training_goes():
@@ -257,12 +259,13 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
 @pytest.mark.optimized
 @pytest.mark.parametrize(
     ("what", "name"),
-    [
-        ("top_k", "plain"),
+    long_after(
+        2,
         ("top_k", "tied all"),
-        ("losses_and_best", "plain"),
         ("losses_and_best", "bfloat16"),
-    ],
+        ("top_k", "plain"),
+        ("losses_and_best", "plain"),
+    ),
 )
 def test_no_tensor_of_all_logits_where_the_best_are_found(way, what, name):
     num_queries, num_classes, dim = 512, 40_000, 2

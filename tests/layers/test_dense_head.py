@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, learnable, make_model
 from head_checks import EVERY_CONFIGURATION, gradient_error, make_head, numpy_logits, queries, variables_of
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
@@ -200,7 +201,7 @@ def half_model(sampler, optimizer=None, head=None, encoder=None):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("kind", ["mixture", "none"])
+@pytest.mark.parametrize("kind", long_after(1, "mixture", "none"))
 def test_a_bfloat16_table_trains(kind, tmp_path):
     model, (x, y) = half_model(SAMPLERS[kind]()), learnable(200)
     history = model.fit(x, y, batch_size=20, epochs=6, verbose=0)
@@ -223,7 +224,7 @@ def half_items(dtype="bfloat16"):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("kind", ["shared", "none"])
+@pytest.mark.parametrize("kind", long_after(1, "shared", "none"))
 def test_a_tied_bfloat16_table_trains(kind):
     head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True, table_dtype="bfloat16")
     model = half_model(SAMPLERS[kind](), LazyAdam(0.02), head, half_items())

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfxc import losses, optimizers
@@ -152,7 +153,7 @@ def test_sparse_weights_against_the_dense_product(combiner):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("mode", ["int", "count"])
+@pytest.mark.parametrize("mode", long_after(1, "int", "count"))
 def test_text_to_a_trained_model(mode):
     texts, labels = np.array(["green tea", "milk", "black tea with milk", ""]), np.array([0, 1, 2, 3])
     vectorize = keras.layers.TextVectorization(output_mode=mode, sparse=mode != "int")

@@ -12,6 +12,7 @@ from head_checks import (  # noqa: F401
     tiny_blocks,
     variables_of,
 )
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -390,7 +391,7 @@ LOSSES = [SoftmaxCrossentropy(), SoftmaxCrossentropy(decoupled=True), BinaryCros
 
 @pytest.mark.traced
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("traced", long_after(1, True, False))
 def test_two_functions_make_a_head(twins, loss, traced):
     plain, dense, query = twins
 

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
 from head_checks import queries, tiny_blocks  # noqa: F401
+from long_cases import long_after
 
 from tfxc import losses, metrics, optimizers, samplers
 from tfxc._keras import keras
@@ -178,7 +179,7 @@ def test_no_labels_at_all(num_queries):
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("activation", "loss"),
-    [("softmax", losses.SoftmaxCrossentropy()), ("sigmoid", losses.BinaryCrossentropy())],
+    long_after(1, ("softmax", losses.SoftmaxCrossentropy()), ("sigmoid", losses.BinaryCrossentropy())),
 )
 def test_it_learns(activation, loss):
     keras.utils.set_random_seed(0)

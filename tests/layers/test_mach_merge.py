@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, learnable
 from head_checks import queries
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -35,7 +36,7 @@ def test_merged_heads_can_be_merged():
     assert merge_mach_heads(pairs).num_repetitions == 8
 
 
-@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("activation", long_after(1, "softmax", "sigmoid"))
 def test_training_apart_and_merging_equals_training_together(activation):
     x, y = learnable(32)
     softmax = activation == "softmax"

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
 from head_checks import queries, tiny_blocks  # noqa: F401
+from long_cases import long_after
 
 from tfxc import losses, optimizers, samplers
 from tfxc._keras import keras
@@ -162,7 +163,9 @@ def test_an_index_needs_the_queries_of_a_step(make_index):
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("sampler", "loss"),
-    [(None, losses.SquaredHinge()), (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy())],
+    long_after(
+        1, (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy()), (None, losses.SquaredHinge())
+    ),
 )
 def test_it_learns(sampler, loss):
     keras.utils.set_random_seed(0)

@@ -90,6 +90,7 @@ def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
     assert error[0] < 0.02 * want[0]
 
 
+@pytest.mark.long
 def test_candidates_of_the_batch_shared_by_all():
     counts = np.array([1.0, 2.0, 3.0])
     sampler, logits = InBatch(counts=counts, smoothing=0), tf.constant([[0.3, -0.2, 0.5]])

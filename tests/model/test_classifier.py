@@ -21,6 +21,7 @@ from classifier_checks import (
     ranking,
     weights_of,
 )
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -98,7 +99,7 @@ def test_evaluation_is_exact_and_draws_nothing(loss, name):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("form", ["ragged", "sparse"])
+@pytest.mark.parametrize("form", long_after(1, "sparse", "ragged"))
 def test_metrics_of_labels_whose_width_a_graph_does_not_know(form):
     """Keras 3 knows the size of these batches, as they fill the epoch."""
     x, rows = features(8), [[3], [1, 7], [2, 4, 9], [24]] * 2
@@ -332,7 +333,7 @@ def test_names_as_labels_are_refused(names):
 model_of_all = functools.cache(make_model)
 
 
-@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "category"])
+@pytest.mark.parametrize("dtype", long_after(1, "Int64", "int64[pyarrow]", "category"))
 def test_labels_of_every_pandas_type_of_integers(dtype):
     model, x, y = model_of_all(), features(2), pd.Series([3, 1], [9, 8])
     assert model.evaluate(x, y.astype(dtype), verbose=0) == model.evaluate(x, y, verbose=0)

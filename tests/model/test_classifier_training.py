@@ -16,6 +16,7 @@ from classifier_checks import (
     repeated,
     weights_of,
 )
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -27,7 +28,7 @@ from tfxc.samplers import MIDX, Uniform
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("name", ["none", "shared", "learned midx", "mixture"])
+@pytest.mark.parametrize("name", long_after(1, "mixture", "none", "shared", "learned midx"))
 def test_training_nears_the_full_optimum(name):
     x, y = learnable(256)
     model = make_model(SAMPLERS[name]())
@@ -44,7 +45,7 @@ def test_training_nears_the_full_optimum(name):
     assert loss < 0.45 * before and recall > 0.7
 
 
-@pytest.mark.parametrize("name", ["mixture", "none"])
+@pytest.mark.parametrize("name", long_after(1, "mixture", "none"))
 def test_same_seed_same_weights(name):
     x, y = learnable(64)
 

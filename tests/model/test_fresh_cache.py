@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, log_softmax
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -63,7 +64,7 @@ def test_a_callback_may_change_weights_when_an_evaluation_begins():
     np.testing.assert_allclose(model.evaluate(X, Y, verbose=0), exact_loss(model), rtol=1e-5)
 
 
-@pytest.mark.parametrize("validated", [False, True])
+@pytest.mark.parametrize("validated", long_after(1, True, False))
 def test_averages_are_evaluated_and_saved_with_class_vectors_of_their_own(validated, tmp_path):
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)
     model, losses = model_of(averaging, MIDX(4, num_codewords=4)), Losses()

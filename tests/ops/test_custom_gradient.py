@@ -4,6 +4,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from tensorflow.python.framework import ops
 
 import tfxc
@@ -156,12 +157,13 @@ class Own(tfxc.layers.Head):
 
 @pytest.mark.parametrize(
     ("head", "num_negatives"),
-    [
+    long_after(
+        1,
         (lambda: tfxc.layers.DenseHead(50), None),
         (lambda: tfxc.layers.DenseHead(50, table_dtype="bfloat16"), 5),
         (lambda: tfxc.layers.UniformSparseHead(50, fan_in=2), None),
         (lambda: Own(50), None),
-    ],
+    ),
     ids=["dense", "bfloat16", "sparse", "own"],
 )
 def test_nothing_stays_of_a_model_that_was_trained(head, num_negatives):
@@ -210,10 +212,11 @@ def silu_encoder():
 
 @pytest.mark.parametrize(
     "make_head",
-    [
+    long_after(
+        1,
         lambda: tfxc.layers.DenseHead(50),
         lambda: tfxc.layers.EncodedHead(silu_encoder(), np.ones([50, 4], np.float32)),
-    ],
+    ),
     ids=["dense", "encoded"],
 )
 def test_nothing_stays_of_a_model_that_was_evaluated(make_head):

@@ -71,6 +71,7 @@ AVX2 = Path(__file__).parents[2] / "build/custom_ops/x86-64-v3/_tfxc_ops.so"  # 
 NARROW = {"TFXC_OPS_LIBRARY": str(AVX2)} if AVX2.exists() else {}
 
 
+@pytest.mark.long
 @pytest.mark.kernels
 def test_neither_threads_nor_the_width_of_vectors_change_a_bit(capsys):
     other = Process(DIGESTS, TF_NUM_INTRAOP_THREADS="4", **NARROW)

@@ -3,6 +3,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 import tfxc
@@ -89,7 +90,7 @@ def test_clipping_sees_summed_rows(option, table, other):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("option", ["clipnorm", "clipvalue", "global_clipnorm"])
+@pytest.mark.parametrize("option", long_after(1, "clipnorm", "clipvalue", "global_clipnorm"))
 def test_clipped_steps_inside_xla_are_those_outside(optimizer_class, option):
     results = []
     for jit_compile in (False, True):

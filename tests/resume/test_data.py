@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from backup_checks import Again, X, Y, assert_same, made
 from classifier_checks import DIM, NUM_CLASSES, Subclassed, make_model
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -21,7 +22,7 @@ def script():
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("kind", ["mapped", "endless", "weights", "split"])
+@pytest.mark.parametrize("kind", long_after(2, "mapped", "endless", "weights", "split"))
 def test_forms_of_data(tmp_path, script, kind):
     dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
     options = {
@@ -46,6 +47,7 @@ def test_several_steps_at_once(tmp_path):
     assert_same(script(tmp_path / "killed", 4, **options), expected)
 
 
+@pytest.mark.long
 def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
     options = {"x": data, "y": None, "steps_per_epoch": 4, "epochs": 6}

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, learnable, make_model
+from long_cases import long_after
 from sampler_checks import labels_for, log_expected_count, p_value, queries, sample
 
 from tfxc.metrics import RecallAtK
@@ -50,7 +51,7 @@ def test_scores_that_are_not_finite_do_not_go_unseen():
     assert (chosen.numpy() >= 0).all()
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", long_after(1, False, True))
 def test_a_model_scores_the_draws_and_trains_on_the_hardest(shared):
     x, y = learnable(256)
     sampler = DNS(4, num_candidates=12, shared=shared, seed=0)

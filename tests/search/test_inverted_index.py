@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from memory_checks import with_peak
 from sampler_checks import clustered, head_of, queries
 
@@ -145,7 +146,7 @@ def test_scanned_classes_in_fewer_bits(dtype):
 
 
 @pytest.mark.both_keras
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", long_after(1, "bfloat16", "int8"))
 def test_saved_with_a_model(tmp_path, dtype):
     index = index_of(head_of(clustered(300, 4)), 10, 3, dtype, num_scanned=20)
     inputs = keras.Input((4,))

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_encoder, learnable, make_model
 from full_disk import full_disk
+from long_cases import long_after
 from memory_checks import with_peak
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -84,7 +85,7 @@ def tied_model():
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", long_after(1, False, True))
 def test_served_without_the_package(tmp_path, served_elsewhere, exported, tied):
     model, path = (tied_model(), tmp_path / "1") if tied else exported
     x = np.array([[0, 3, 1], [2, 2, 5]], np.int32) if tied else features(2)
@@ -176,6 +177,7 @@ def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
     assert not (tmp_path / "1").exists()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.optimized
 def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
@@ -276,6 +278,7 @@ def test_where_functions_run_eagerly_the_file_holds_graphs_all_the_same(tmp_path
     np.testing.assert_array_equal(served.serve(tf.constant(x))["ids"], model.rank(x, 5)["ids"])
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert_takes_the_encoder_alone_whose_query_ranks_alike(tmp_path):
@@ -366,6 +369,7 @@ def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_an_index_of_a_sparse_head_ranks_by_its_logits(tmp_path):
     wide = keras.Sequential([dense_encoder(), keras.layers.Dense(200, activation="relu")])
@@ -383,6 +387,7 @@ def test_an_index_of_a_sparse_head_ranks_by_its_logits(tmp_path):
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhere, indexed, tmp_path):
     (model, *_), x = indexed, features(2)
@@ -456,7 +461,7 @@ def test_mach_probes_are_an_input(tmp_path):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("with_index", long_after(1, True, False))
 def test_names_in_and_out(tmp_path, with_index):
     names = [f"item {i} é" for i in range(NUM_CLASSES)]
     inputs = keras.Input((4,), dtype="int32", name="history")
@@ -524,6 +529,7 @@ def test_a_ragged_input_is_refused(tmp_path):
         model.export(tmp_path / "1")
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
     inputs = {"words": keras.Input((20,), sparse=True, name="words"), "user": keras.Input((2,), name="user")}
@@ -540,6 +546,7 @@ def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
     np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_strings_of_several_inputs(tmp_path):
     items, user = (
@@ -564,6 +571,7 @@ def test_strings_of_several_inputs(tmp_path):
     np.testing.assert_array_equal(found, want)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_strings_of_an_input_that_may_be_an_id(tmp_path):
     user = keras.Input((1,), dtype="int32", name="user")
@@ -664,6 +672,7 @@ def model_of_items(item_encoder):
     )
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
     """tf-keras counts a vocabulary among the weights, though it is no variable."""
@@ -696,6 +705,7 @@ class Codes(keras.layers.Layer):
         return self.parts["scale"][0] * self.codes.lookup(words)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
     words = keras.Input((DIM,), dtype="string", name="words")
@@ -710,6 +720,7 @@ def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
     assert not np.allclose(encoder(x), encoder(tf.fill([1, DIM], "?")))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
