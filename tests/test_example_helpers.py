@@ -482,6 +482,7 @@ def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
         load_split(args)
 
 
+@pytest.mark.long
 def test_a_resumed_run_reads_the_batches_that_were_to_come(tmp_path):
     def train(folder, epochs):
         model, held_out = small_model(run_eagerly=False)  # restored slots wait for a traced step

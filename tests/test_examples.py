@@ -161,6 +161,7 @@ def test_names_on_the_standard_input_may_have_blanks(monkeypatch):
     assert names_in("green tea\tmilk\r\n") == ["green tea", "milk"] and names_in("\r\n") == []
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
     module = tf.Module()

@@ -13,6 +13,7 @@ from classifier_checks import (
     ranking,
     repeated,
 )
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
@@ -24,7 +25,7 @@ HEADS = {
     "dense": lambda: DenseHead(NUM_CLASSES, use_bias=True),
     "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1),
 }
-EVERY_HEAD = pytest.mark.parametrize("name", ["dense", "sparse"])
+EVERY_HEAD = pytest.mark.parametrize("name", long_after(1, "dense", "sparse"))
 
 
 def compiled(head, loss=None, **options):
@@ -58,7 +59,7 @@ def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
     assert loaded.evaluate(x, y, return_dict=True, verbose=0) == result
 
 
-@pytest.mark.parametrize("loss", [BinaryCrossentropy(), SquaredHinge()], ids=["binary", "hinge"])
+@pytest.mark.parametrize("loss", long_after(1, SquaredHinge(), BinaryCrossentropy()), ids=["hinge", "binary"])
 def test_several_labels(loss):
     model, labels = compiled(HEADS["dense"](), loss), np.array([[3, -1], [1, 7], [-1, -1], [24, 0]])
     x = features(4)
@@ -87,6 +88,7 @@ def test_class_weight_and_sample_weight():
     np.testing.assert_allclose(history["loss"], want, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_sequences():
     history = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
     labels = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])

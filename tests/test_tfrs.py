@@ -148,6 +148,7 @@ def test_a_brute_force_index_is_filled_from_a_head_and_exported(options, tmp_pat
     assert found.numpy().tolist() == [[names[i].numpy() for i in row] for row in want_ids]
 
 
+@pytest.mark.long
 def test_the_example_trains_in_turns_and_exports_an_index(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--max-length", 4]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -127,7 +128,7 @@ class Scale(keras.layers.Layer):
 @pytest.mark.traced  # outside of graphs, Nadam of tf-keras goes on otherwise in its first step
 @both_keras
 @pytest.mark.parametrize(
-    "optimizer", [tfxc.optimizers.LazyAdam, keras.optimizers.Adafactor, keras.optimizers.Nadam]
+    "optimizer", long_after(2, tfxc.optimizers.LazyAdam, keras.optimizers.Nadam, keras.optimizers.Adafactor)
 )
 def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, optimizer):
     def made(seed):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 
 import tfxc
 from tfxc import samplers
@@ -112,7 +113,7 @@ def test_a_bfloat16_table_is_shared_and_trained(encode):
 
 
 @pytest.mark.traced
-@EVERY_ENCODER
+@pytest.mark.parametrize("encode", long_after(1, esasrec, sasrec, gru4rec))
 def test_learns_from_what_came_before(encode):
     encoder = encode(10, max_length=5, dim=16, dropout=0.0)
     head = tfxc.layers.DenseHead(10, tied_to="item_embedding", row_offset=1)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 
 from tfxc.encoders import esasrec, sasrec
 from tfxc.encoders.sequence_layers import CausalAttention, Positions, RMSNorm
@@ -70,7 +71,7 @@ def test_sequences_of_another_length_are_refused():
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("make", [sasrec, esasrec])
+@pytest.mark.parametrize("make", long_after(1, esasrec, sasrec))
 def test_a_model_says_which_length_it_was_made_for(make):
     encoder = make(10, max_length=3, dim=4)
     encode = tf.function(encoder, input_signature=[tf.TensorSpec([None, None], tf.int32)])

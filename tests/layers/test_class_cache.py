@@ -62,6 +62,7 @@ def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
     np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of_the_old_ones(tmp_path):
     x, y = learnable(16)
     trained = model_of()
@@ -170,6 +171,7 @@ def test_averages_that_take_the_place_of_weights_make_the_cache_old():
     np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_prediction_goes_on_while_a_thread_trains():
     model, (x, y) = model_of(), learnable(16)

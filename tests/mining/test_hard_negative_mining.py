@@ -55,6 +55,7 @@ def traced_model():
     return make_model(sampler, tfxc.losses.BinaryCrossentropy())
 
 
+@pytest.mark.long
 def test_queries_of_a_sparse_head_are_kept_once_its_class_vectors_tell_of_its_logits(tmp_path, patient):
     wide = keras.Sequential([dense_encoder(), keras.layers.Dense(200, activation="relu")])
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1)
@@ -202,6 +203,7 @@ def test_another_fit_has_the_table_of_a_search_that_outlasts_an_epoch(tmp_path, 
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
 
 
+@pytest.mark.long
 def test_with_another_model_it_starts_anew(patient, tmp_path):
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     fitted(model_of(), mining, 4)
@@ -214,6 +216,7 @@ def test_with_another_model_it_starts_anew(patient, tmp_path):
     np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :4])
 
 
+@pytest.mark.long
 def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
     model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     fitted(model, mining, 4)

@@ -495,7 +495,9 @@ def test_numbers_reach_the_encoder_as_they_are(mixed_precision):
 
 
 @pytest.mark.both_keras
-@pytest.mark.parametrize("form", [tf.sparse.from_dense, scipy.sparse.csr_matrix, scipy.sparse.coo_array])
+@pytest.mark.parametrize(
+    "form", long_after(1, scipy.sparse.csr_matrix, tf.sparse.from_dense, scipy.sparse.coo_array)
+)
 def test_sparse_inputs_of_a_subclassed_encoder(form):
     class Bag(keras.Model):
         def __init__(self):

@@ -178,7 +178,7 @@ def test_a_model_without_trainable_weights_is_warned_of_and_stays():
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_ways_to_run_a_step_agree():
-    x, y = learnable(32)
+    x, y = learnable(16)
 
     def trained(options):
         keras.utils.set_random_seed(2)

@@ -189,6 +189,7 @@ def test_lists_of_classes_have_a_row_for_each_query():
             model.rank(features(3), 2, **{name: [1, 2, 3]})
 
 
+@pytest.mark.long
 def test_a_mask_in_place_of_class_ids_is_refused():
     model = make_model()
     x, mask = features(3), np.eye(NUM_CLASSES, dtype=np.int32)[:3]

@@ -148,6 +148,7 @@ def test_a_new_model_in_the_folder_of_a_finished_training_is_told(tmp_path):
     assert history == expected and int(again.optimizer.iterations.numpy()) == steps
 
 
+@pytest.mark.long
 def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_path):
     model = made()
     model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
@@ -303,6 +304,7 @@ def test_a_handler_that_returns_is_called_once_and_nothing_passes_for_finished(t
     assert_same(done, whole)
 
 
+@pytest.mark.long
 def test_a_normalization_computes_by_what_was_restored(tmp_path):
     def losses(folder, adapted, epochs):
         keras.utils.set_random_seed(3)
@@ -364,6 +366,7 @@ def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path)
     assert_same(again.run(tmp_path / "killed", 3, epochs=2, **options), expected)
 
 
+@pytest.mark.long
 def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_path, monkeypatch, script):
     """At any step the newest whole backup is at most so old, though none is whole before it is waited for."""
     write_arrays, wait = tfxc.resume.folder.write_arrays, BackupFolder.wait
@@ -426,6 +429,7 @@ def test_what_it_needs(tmp_path):
         plain.fit(X, np.zeros(95), callbacks=[BackupAndRestore(tmp_path)], verbose=0)
 
 
+@pytest.mark.long
 def test_a_callable_as_learning_rate_goes_on(tmp_path):
     def script(folder, *args):
         keras.utils.set_random_seed(1)
@@ -503,6 +507,7 @@ def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script)
     assert of_a_new_process.lowest == 0
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
     assert script(tmp_path / "within", 3, 17, epochs=2) is None
@@ -514,6 +519,7 @@ def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
         script(tmp_path / "between", "epoch", epochs=2, batch_size=12)
 
 
+@pytest.mark.long
 def test_of_larger_batches_an_epoch_may_have_none_left(tmp_path):
     assert run(tmp_path, 3, 17, batch_size=10, epochs=3) is None
     model = made()

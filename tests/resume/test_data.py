@@ -70,6 +70,7 @@ def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     assert_same(script(tmp_path / "killed", **options), expected)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_packed_histories_go_on_at_their_batch(tmp_path):
     random = np.random.default_rng(0)

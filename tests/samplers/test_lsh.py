@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
@@ -186,7 +187,7 @@ def test_part_of_a_mixture():
 
 @pytest.mark.traced
 @pytest.mark.parametrize(
-    "options", [{"shared": True}, {"query": "label", "candidates": "union", "num_tables": 3}]
+    "options", long_after(1, {"query": "label", "candidates": "union", "num_tables": 3}, {"shared": True})
 )
 def test_trains_and_refreshes_on_a_growing_schedule(options):
     keras.utils.set_random_seed(1)

@@ -67,6 +67,7 @@ def test_cells_of_one_class_leave_empty_slots():
     assert (ids.numpy() >= 0).all() and np.isfinite(counted).all()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_training_and_its_unbiased_loss():
     x, y = learnable(200)

@@ -190,6 +190,7 @@ def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     assert peak < 300e6 < 4 * num_queries * num_classes / 2
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
     model = make_model(head=DenseHead(NUM_CLASSES, table_dtype="bfloat16"))
@@ -255,6 +256,7 @@ def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_pat
     assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):
     inputs = {"word": keras.Input((), dtype="string", name="word"), "user": keras.Input((2,), name="user")}
@@ -270,6 +272,7 @@ def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):
     np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_where_functions_run_eagerly_the_file_holds_graphs_all_the_same(tmp_path):
     model, x = make_model(), features(3)
     model.export(tmp_path / "1")
