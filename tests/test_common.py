@@ -184,8 +184,10 @@ def named(names, both=REPRESENTATIVES, quick=REGISTRY):
 SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegatives, mixed"}
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
-EVERY_MODEL = named(name for name in MODELS if name not in SAME_STATE)
-STATEFUL = named(STATES, ["MultiOptimizer"], REPRESENTATIVES)  # the others are compared in a saved model
+# The indices, counts and features of all samplers, and each head and optimizer.
+KINDS = ["MIDX", "LSH", "RFF", "Unigram, counting", "HardNegatives", "EncodedHead", *REPRESENTATIVES]
+EVERY_MODEL = named([name for name in MODELS if name not in SAME_STATE], quick=KINDS)
+STATEFUL = named(STATES, ["MultiOptimizer"], ["Mixture, learned", "UniformSparseHead", "MultiOptimizer"])
 
 
 def public(module, base):
@@ -334,7 +336,7 @@ def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
         np.testing.assert_array_equal(tf_variable(left), tf_variable(right))
 
 
-@pytest.mark.parametrize("name", [name for name in REPRESENTATIVES if name in HEADS or name in SAMPLERS])
+@named([name for name in REPRESENTATIVES if name in HEADS or name in SAMPLERS], (), ["Mixture, learned"])
 def test_same_seed_same_training(name):
     results = []
     for _ in range(2):

@@ -80,7 +80,7 @@ def test_schedule(callback, steps):
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("num_steps", "epochs", "steps"),
-    [(350, 1, [0, 100, 300]), (60, 7, [0, 100, 240, 300, 420]), (250, 2, [0, 100, 250, 300])],
+    long_after(1, (60, 7, [0, 100, 240, 300, 420]), (350, 1, [0, 100, 300]), (250, 2, [0, 100, 250, 300])),
 )
 def test_by_itself_early_then_ever_more_rarely_but_every_long_epoch(num_steps, epochs, steps):
     got = recorded(SamplerRefresh("auto"), epochs=epochs, num_steps=num_steps, steps_per_execution=10)[0]
@@ -215,7 +215,9 @@ def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_
     assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
 
 
-@pytest.mark.parametrize(("every", "is_same"), [("auto", True), (2, False), (2, True), (1000, False)])
+@pytest.mark.parametrize(
+    ("every", "is_same"), long_after(2, ("auto", True), (2, False), (2, True), (1000, False))
+)
 def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(every, is_same, monkeypatch):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(40), MIDX(2, num_codewords=4), k=1)

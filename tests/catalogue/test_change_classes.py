@@ -137,7 +137,7 @@ def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     assert len(after) > 1000 and not after & retired
 
 
-@pytest.mark.parametrize("way", ["file", "checkpoint", "trained"])
+@pytest.mark.parametrize("way", long_after(1, "file", "checkpoint", "trained"))
 def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
     build = lambda: named(  # noqa: E731
         samplers.Mixture([samplers.InBatch(), samplers.LSH(4, num_tables=2, seed=5)]), **HEADS["tied"]()

@@ -272,7 +272,9 @@ def remove_all(folder):
         path.unlink()
 
 
-@pytest.mark.parametrize("damage", [flip_data, cut_data, cut_index, cut_notes, remove_notes, remove_all])
+@pytest.mark.parametrize(
+    "damage", long_after(3, flip_data, cut_index, remove_all, cut_data, cut_notes, remove_notes)
+)
 def test_of_a_damaged_one_the_one_before_is_used(tmp_path, damage):
     model = fitted()
     checkpoint = tfxc.cluster.Checkpoint(model, tmp_path)

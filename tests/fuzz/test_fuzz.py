@@ -4,6 +4,7 @@ from pathlib import Path
 import fuzz_all
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from long_cases import long_after
 
 from tfxc.ops import library
 
@@ -14,11 +15,12 @@ TARGETS = [pytest.param(name, marks=fuzz_all.marks_of(name)) for name in fuzz_al
 # Arrow prints an error of its own for a row of too many fields that is not UTF-8 either, and then stops.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", TARGETS)
-def test_random_calls(name):
+@pytest.mark.parametrize("share", long_after(1, 0.3, 1.0))
+def test_random_calls(name, share):
     target = fuzz_all.TARGETS[name]
 
     @settings(
-        max_examples=EXAMPLES.get(name, 60),
+        max_examples=round(share * EXAMPLES.get(name, 60)),
         derandomize=True,
         database=None,
         deadline=None,

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from memory_checks import all_shapes
 
 from tfxc._keras import keras
@@ -280,7 +281,7 @@ def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("in_graph", long_after(1, True, False))
 def test_labels_of_sequences_that_end_before_the_last_position(in_graph):
     ragged = tf.ragged.constant([[3], [1, 7], []])
     ids = np.random.default_rng(0).permuted(np.tile(np.arange(9), [3, 5, 1]), axis=2)

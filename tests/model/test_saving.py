@@ -130,7 +130,7 @@ def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("other", ["counts", "codewords", "mixture", "none"])
+@pytest.mark.parametrize("other", long_after(2, "codewords", "mixture", "counts", "none"))
 def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, other):
     counts = np.arange(1.0, NUM_CLASSES + 1)
     before = MIDX(4, num_codewords=8) if other == "codewords" else Unigram(4, counts=counts)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from dense_scan_checks import EVERY_REDUCTION, REDUCTIONS, Problem, check, close
 from kernel_checks import EVERY_SIZE
+from long_cases import long_after
 
 from tfxc.ops.dense_scan import TILE_CLASSES, dense_scan, dense_scan_gradient
 
@@ -102,7 +103,7 @@ def grows(random, count, dim):
 
 
 @pytest.mark.parametrize(("use_bias", "normalize"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("dim", [7, 64, 150])
+@pytest.mark.parametrize("dim", long_after(2, 7, 150, 64))
 @pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, of_many_sizes, grows])
 def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
     """Many get a first look in sixteen bits where the processor has it, four at most their own product."""
