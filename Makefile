@@ -20,7 +20,7 @@ SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
 BENCHMARKS := $(filter-out %/write_pages.py,$(sort $(wildcard benchmarks/[a-z]*.py)))
 # The tests of the compiled kernels; how long a kernel takes is not asked under a sanitizer.
 KERNEL_TESTS := -m kernels tests/ops
-SANITIZED_TESTS := -m "kernels and not timing" tests/ops tests/fuzz
+SANITIZED_TESTS := -m "kernels and (long or not timing)" tests/ops tests/fuzz
 # Python and TensorFlow come without a sanitizer: it is loaded before them, and what they leak is theirs.
 SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1

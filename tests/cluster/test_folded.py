@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import queries
 from shards import in_shards
 from test_sharded_sampler import DIM, NUM_CLASSES, SAMPLERS, STARTS, made, table
@@ -59,19 +60,16 @@ LOSSES = [SoftmaxCrossentropy(name) for name in ("ranking", "partition", "nce")]
 LOSSES += [SoftmaxCrossentropy("partition", decoupled=True), BinaryCrossentropy(), SquaredHinge()]
 
 
-# Every loss with labels in one shard and in several; and the draws of every kind, folded in two ways.
-FOLDS = [("midx", loss, labels) for loss in LOSSES for labels in LABELS]
-FOLDS += [
-    (kind, loss, "several")
-    for kind in SAMPLERS
-    for loss in (SoftmaxCrossentropy("ranking"), BinaryCrossentropy())
-    if kind != "midx"
-]
+# Every loss with labels in several shards and in one; and the draws of every kind, folded in two ways.
+KINDS = [kind for kind in SAMPLERS if kind != "midx"]
+FOLDS = [("midx", loss, "several") for loss in LOSSES] + [(kind, LOSSES[0], "several") for kind in KINDS]
+LONG = [("midx", loss, "one") for loss in LOSSES]
+LONG += [(kind, BinaryCrossentropy(), "several") for kind in KINDS]
 
 
 @pytest.mark.parametrize(
     ("kind", "loss", "labels"),
-    FOLDS,
+    long_after(len(FOLDS), *FOLDS, *LONG),
     ids=lambda part: getattr(part, "estimator", getattr(part, "name", part)),
 )
 def test_folds_of_shards_make_the_loss_of_all_candidates(kind, loss, labels):
@@ -79,7 +77,9 @@ def test_folds_of_shards_make_the_loss_of_all_candidates(kind, loss, labels):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "estimator", loss.name))
+@pytest.mark.parametrize(
+    "loss", long_after(3, *LOSSES), ids=lambda loss: getattr(loss, "estimator", loss.name)
+)
 def test_so_they_do_where_a_shard_has_hardly_a_chance(loss):
     for got, want in zip(*losses_of_both("midx", loss, LABELS["one"], scale=200), strict=True):
         assert np.isfinite(want).all()
