@@ -184,7 +184,7 @@ def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join([*lines, ""]))
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
-    options += ["--exclude-seen", "--model", "esasrec", "--epochs", 1]
+    options += ["--exclude-seen", "--model", "esasrec", "--num-blocks", 1, "--epochs", 1]
     options += ["--heads", "mach", "dense", "--num-buckets", 8, "--num-repetitions", 4]
     options += ["--samplers", "uniform", "--table-dtype", "bfloat16", "--rowwise-adagrad", 0.1]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")

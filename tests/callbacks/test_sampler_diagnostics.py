@@ -57,6 +57,7 @@ def test_of_uniform_draws_and_ragged_labels():
     assert history["sampler/accidental_hits"][0] == pytest.approx(1.5 / NUM_CLASSES, rel=1e-4)
 
 
+@pytest.mark.long
 def test_training_goes_on_as_without_it():
     results = []
     for callbacks in ([], [SamplerDiagnostics(*PROBE, every=1)]):

@@ -101,6 +101,7 @@ def test_over_all_classes_it_is_the_softmax_crossentropy():
     np.testing.assert_array_equal(SoftmaxAtK()(labels, logits), SoftmaxCrossentropy()(labels, logits))
 
 
+@pytest.mark.long
 def test_it_trains_where_there_is_a_sampler():
     x, y = learnable(64)
     message = "SoftmaxAtK weighs by what a sampler draws.*give ExtremeClassifier a sampler"

@@ -195,6 +195,7 @@ def test_another_fit_goes_on(patient, tmp_path):
     np.testing.assert_array_equal(staleness, [NAN, NAN, 2, 2])
 
 
+@pytest.mark.long
 def test_another_fit_has_the_table_of_a_search_that_outlasts_an_epoch(tmp_path, monkeypatch):
     find = background_search.build_index
     monkeypatch.setattr(background_search, "build_index", lambda *args: time.sleep(0.5) or find(*args))

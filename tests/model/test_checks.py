@@ -183,6 +183,7 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
     assert int(model.optimizer.iterations) == 2
 
 
+@pytest.mark.long
 def test_a_gradient_that_is_large_may_be_clipped():
     optimizer = tfxc.optimizers.LazySGD(1.0, global_clipnorm=1.0)
     model = make_model(optimizer=optimizer)

@@ -67,6 +67,7 @@ def test_candidates_with_one_gradient_at_every_size(place, size):
     check_gradients(problem, total, problem.of_chosen(upstream))
 
 
+@pytest.mark.long
 def test_hundreds_of_reductions_with_hardly_any_gradient():
     random = np.random.default_rng(7)
     for trial in range(210):

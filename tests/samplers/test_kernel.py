@@ -112,6 +112,7 @@ def test_sphere_squares_the_logit_of_the_head_with_bias_and_temperature():
     np.testing.assert_allclose(found, weights / weights.sum(1, keepdims=True), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_rff_knows_directions_only_and_follows_the_softmax_of_their_cosines():
     vectors = clustered(400, 8)
     sampler, query = refreshed(RFF, vectors, num_features=20_000, nu=3.0), queries(4, 8)
