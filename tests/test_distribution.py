@@ -6,6 +6,7 @@ import socket
 import numpy as np
 import pytest
 import two_processes
+from long_cases import long_after
 from processes import Process
 
 from tfxc._keras import IS_KERAS_3
@@ -75,9 +76,7 @@ def test_keras_3_names_the_remedy_before_it_fits_in_two_processes(processes):
         assert "TF_USE_LEGACY_KERAS=1" in found["fit"] and "head_loss" in found["fit"]
 
 
-@pytest.mark.parametrize(
-    "name", ["classifier", *(pytest.param(own, marks=LONG) for own in ("plain", "summed", "own"))]
-)
+@pytest.mark.parametrize("name", long_after(2, "plain", "classifier", "summed", "own"))
 def test_over_all_classes_training_is_the_same(results, name):
     one, two = results["one"], results[name]
     np.testing.assert_allclose(two["squares"], one["squares"], rtol=1e-4)
@@ -137,7 +136,6 @@ def test_replicas_have_their_training_back_from_a_backup(results):
     assert restored == trained
 
 
-@LONG
 def test_replicas_go_on_where_they_were_kept(results):
     for losses in results["kept"].values():
         np.testing.assert_allclose(losses, results["kept"]["model"], rtol=1e-6)

@@ -217,12 +217,13 @@ def uneven():
 
 
 def main(is_long):
-    results = {"one": trained(plain, ONE, 2), "classifier": trained(classifier, TWO, 2)}
-    results |= draws_of_replicas() | counts_of_replicas()
+    results = {"one": trained(plain, ONE, 2)}
+    results |= {make.__name__: trained(make, TWO, 2) for make in (plain, classifier)}
+    results |= draws_of_replicas() | counts_of_replicas() | kept_by_replicas()
     if is_long:
-        results |= {make.__name__: trained(make, TWO, 2) for make in (plain, summed, own)}
+        results |= {make.__name__: trained(make, TWO, 2) for make in (summed, own)}
         results["sampled"] = [trained(sampled, ONE, 4), trained(sampled, TWO, 4)]
-        results |= refreshed_replicas() | kept_by_replicas() | backed_up_by_replicas()
+        results |= refreshed_replicas() | backed_up_by_replicas()
         results |= optimizers_of_parts() | uneven()
     print(json.dumps(results))
 
