@@ -54,7 +54,6 @@ endif
 	@TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m both_keras --doctest-modules tests tfxc/_keras
 	@echo "make test, 3 of 3: all but long tests under Keras 3, examples of docstrings, and lint (six minutes)"
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
-	@echo "make test is done; make test-long runs whole programs and more cases of the same"
 
 test-long: setup-tests  ## Whole examples and guide programs, kills, devices, servers, and more cases
 	@echo "make test-long, 1 of 2: long tests of what depends on Keras, under tf-keras (three minutes)"
