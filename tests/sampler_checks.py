@@ -5,6 +5,7 @@ from scipy import stats
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.samplers import Step
+from tfxc.search import InvertedIndex
 
 
 def queries(num, dim, seed=0):
@@ -145,3 +146,10 @@ def check_reproducible(make, shape, dim):
     assert int(tf_variable(sampler.counter)) == 3
     log_expected_count(sampler, query, labels, labels)
     assert int(tf_variable(sampler.counter)) == 3
+
+
+def index_of(head, num_cells=None, num_probes=None, dtype="float32", num_scanned=None):
+    """An ``InvertedIndex`` over the class vectors of a head."""
+    index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)
+    index.build_from(head)
+    return index

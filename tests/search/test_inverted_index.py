@@ -2,21 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from memory_checks import with_peak
-from sampler_checks import clustered, head_of, queries
+from sampler_checks import clustered, head_of, index_of, queries
 
 from tfxc._keras import keras
 from tfxc.layers import DenseHead, EncodedHead, MACHHead
-from tfxc.scored import BestClasses
 from tfxc.search import InvertedIndex
 
 DTYPES = ["float32", "bfloat16", "int8"]
-
-
-def index_of(head, num_cells=None, num_probes=None, dtype="float32", num_scanned=None):
-    index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)
-    index.build_from(head)
-    return index
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +40,6 @@ def test_no_queries(small):
     assert small[1].top_k(tf.zeros([0, 7]), 5).ids.shape == (0, 5)
 
 
-def test_recall_is_the_share_of_the_best_that_are_found(small):
-    head, index = small
-    query = queries(9, 6)
-    found = index.top_k(head.effective_query(query), 20).ids.numpy()
-    shares = [np.isin(*rows).mean() for rows in zip(head.top_k(query, 20).ids.numpy(), found, strict=True)]
-    np.testing.assert_allclose(index.recall(head, query, 20), np.mean(shares), rtol=1e-6)
-    assert 0 < np.mean(shares) < 1
-
-
-def test_a_recall_that_is_reached_exactly_is_enough(small, monkeypatch):
-    head, index = small
-    query = queries(10, 6)
-    found = head.top_k(query, 11)
-    ids = found.ids.numpy()[:, :10].copy()
-    ids[:5, 0] = found.ids.numpy()[:5, 10]  # the 11th best in place of the best
-    monkeypatch.setattr(index, "top_k", lambda *_, **__: BestClasses(found.scores, tf.constant(ids)))
-    assert index.recall(head, query, 10) == 0.95
-
-
 @pytest.mark.parametrize("kind", ["dense", "encoded"])
 def test_copies_of_the_best_are_as_good_as_these(kind):
     random = np.random.default_rng(0)
@@ -81,28 +54,6 @@ def test_copies_of_the_best_are_as_good_as_these(kind):
     found = index.top_k(head.effective_query(query), 10)
     ids = head.top_k(query, 10).ids.numpy()
     assert np.mean([np.isin(*rows).mean() for rows in zip(ids, found.ids, strict=True)]) < 0.95
-
-
-def test_recall_is_that_of_what_is_not_excluded():
-    head, query = head_of(clustered(4000, 8, num_clusters=60)), queries(200, 8)
-    index = index_of(head, 60, 2)
-    best = head.top_k(query, 30).ids.numpy()
-    found = index.top_k(head.effective_query(query), 10, exclude=best[:, :20]).ids.numpy()
-    share = np.mean([np.isin(*rows).mean() for rows in zip(best[:, 20:], found, strict=True)])
-    assert index.recall(head, query, exclude=best[:, :20]) == pytest.approx(share)
-    assert share < index.recall(head, query) - 0.02
-    assert index.tune(head, query, recall=0.95, exclude=best[:, :20]) >= 0.95
-    assert index.recall(head, query, exclude=best[:, :20]) >= 0.95
-    message = "Recall is that of k=3981 classes, but exclude leaves a query fewer"
-    with pytest.raises(ValueError, match=message):
-        index.recall(head, query, k=3981, exclude=best[:, :20])
-
-
-def test_recall_of_many_classes_holds_no_table_of_all_pairs():
-    head = head_of(clustered(8000, 4))
-    index = index_of(head, 10, 10)
-    recall, peak = with_peak(lambda: index.recall(head, queries(16, 4), 8000))
-    assert recall == 1 and peak < 500e6  # of all pairs a GB
 
 
 def test_tuning_reaches_a_recall_with_the_fewest_probes():
@@ -342,14 +293,6 @@ def test_a_head_in_another_order_is_not_the_one_it_was_built_from(small):
     _, index = small
     with pytest.raises(ValueError, match="built from other class vectors"):
         index.require_built_from(head_of(clustered(60, 6)[::-1], use_bias=True))
-
-
-@pytest.mark.parametrize("bad", [np.zeros([0, 6], np.float32), np.full([3, 6], np.nan, np.float32)])
-def test_recall_of_queries_that_say_nothing_is_refused(bad, small):
-    head, index = small
-    for measure in (index.recall, index.tune):
-        with pytest.raises(ValueError, match="finite, at least one"):
-            measure(head, bad)
 
 
 def test_an_index_holds_the_class_vectors_of_now():
