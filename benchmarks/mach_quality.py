@@ -46,7 +46,7 @@ class Labels:  # that apply to a point
         self.test_set = tfxc.data.classification_dataset(self.data[1], 256, seed=None)
 
     def train(self, head):
-        return extreme_classification.train_head(head, "all", self.data, self.args)[0]
+        return extreme_classification.train_head(head, "full", self.data, self.args)[0]
 
 
 class Sequences:  # and their next items

@@ -33,7 +33,7 @@ NUM_QUERIES, NUM_DRAWS, K = 512, 64, 10
 def trained(activation, data, args):
     """A model with a sparse head, trained over all classes."""
     args.wide_activation, args.output = activation, f"{args.output}-{activation}"
-    return example.train_head("sparse", "all", data, args)[0]
+    return example.train_head("sparse", "full", data, args)[0]
 
 
 def samplers(train):

@@ -121,7 +121,7 @@ def train_head(set_up_done, options, folder):
     data = example.ordered(example.load(args.data), args)
     train, test, _ = data
     set_up_done()
-    model, _, result = example.train_head(args.heads[0], args.negatives[0], data, args)
+    model, _, result = example.train_head(args.heads[0], args.samplers[0], data, args)
     ids = model.predict(tfxc.data.classification_dataset(test, 256, seed=None), verbose=0)["ids"]
     own = {name: result[name] for name in ("seconds", "processor_seconds", "head_mb")}
     return {**own, **scores(train, test, ids)}
@@ -171,7 +171,7 @@ def memory(args, ours):
     for name in args.rows or ours:
         arguments = example.parse_arguments(["--data", str(args.data), *args.rest, *ours[name]])
         train, _, names = example.ordered(example.load(arguments.data), arguments)
-        model = example.make_model(arguments.heads[0], "all", train, names, 1, arguments)
+        model = example.make_model(arguments.heads[0], "full", train, names, 1, arguments)
         yield [name, f"{example.head_megabytes(model):.1f}"]
 
 

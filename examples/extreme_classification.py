@@ -3,50 +3,55 @@
 Without arguments it tags artworks with their subjects (the bundled data of Tate's collection). Your own data
 are a folder in a layout of the Extreme Classification Repository: train.txt and test.txt (also .xz or .gz),
 and optionally label_names.txt, with a name on each line; or features and labels in two files each,
-trn_X_Xf.txt and trn_X_Y.txt, tst_X_Xf.txt and tst_X_Y.txt (also .npz), and optionally Y.txt (names),
-lbl_X_Xf.txt (label features, for --label-texts) and filter_labels_test.txt (pairs that count in no metric):
+trn_X_Xf.txt and trn_X_Y.txt, tst_X_Xf.txt and tst_X_Y.txt (also .npz; dense features .npy), and optionally
+Y.txt (names), lbl_X_Xf.txt (label features, for --label-texts) and filter_labels_test.txt (pairs that count
+in no metric):
 
     python examples/extreme_classification.py --data Wiki10-31K --heads dense sparse --output runs/wiki10
     python examples/extreme_classification.py --data LF-AmazonTitles-131K --propensity 0.6 2.6
 
 --hash-features 65536 hashes millions of features into fewer.
 
-Instead of all classes, a step may score a few negatives for each point: uniform ones, the hardest by an index
-that is refreshed behind training, or both (ASTRA), with a fixed or growing share, or both searched in the
-step:
+Instead of all classes, a step may score the few that a sampler draws. Those of the other examples draw from
+their proposal. Four find the hardest classes of each point: "hard" by an index that is refreshed behind
+training, "astra" with uniform ones beside them, "curriculum" with a growing share of hard ones, "searched"
+in the step:
 
-    python examples/extreme_classification.py --heads dense --epochs 20 \\
-        --negatives random hard astra curriculum searched
+    python examples/extreme_classification.py --heads dense --loss softmax --samplers full unigram midx-rq
+    python examples/extreme_classification.py --heads dense --epochs 20 --samplers uniform hard astra
 
 The same command resumes an interrupted run.
 """
 
 import argparse
-import itertools
 import json
 import os
 import time
 from dataclasses import replace
 
 import numpy as np
-from common import classification_data, classification_heads, training_log
+from common import classification_data, classification_heads, sampler_choice, training_log
 from common.arguments import count, from_two, rate, share
 from common.classification_data import load
 from common.classification_heads import DECODERS, HEADS, make_encoder, make_head
 from common.plots import plot
+from common.sampler_choice import Settings
 from common.training_log import TrainingLog, markdown_table
 from tensorflow import keras
 
 import tfxc
 
-NEGATIVES = ("all", "random", "hard", "astra", "curriculum", "searched")
-MINED = {"hard", "astra", "curriculum"}  # found by the search of a callback
+MINED = ("hard", "astra", "curriculum")  # found by the search of a callback
+SAMPLERS = (*sampler_choice.SAMPLERS, *MINED, "searched")
+OTHER_NAMES = {"all": "full", "random": "uniform"}
 LOSSES = {
+    "softmax": tfxc.losses.SoftmaxCrossentropy,
     "squared-hinge": tfxc.losses.SquaredHinge,
     "binary-crossentropy": tfxc.losses.BinaryCrossentropy,
 }
 ORDERS = ("given", "random", "together")
-RANKS = (1, 3, 5)
+METRICS = {"P": tfxc.metrics.PrecisionAtK, "N": tfxc.metrics.NDCGAtK, "R": tfxc.metrics.RecallAtK}
+PROPENSITY_SCORED = {"PSP": tfxc.metrics.PSPAtK, "PSN": tfxc.metrics.PSNDCGAtK}
 
 
 def parse_arguments(argv=None):
@@ -67,9 +72,10 @@ def parse_arguments(argv=None):
     add("--label-order", choices=ORDERS, default="given", help="sparse: which labels share a group")
     add("--evolve", type=share, default=0.1, help="sparse: share of connections that move at a time; 0: none")
     add("--evolve-every", type=count, default=50, help="sparse: steps from one time to the next")
-    add("--negatives", nargs="+", choices=NEGATIVES, default=["all"], help="all: every class in every step")
-    add("--num-negatives", type=count, default=64, help="negatives a point")
-    add("--num-hard", type=count, default=8, help="astra, curriculum: hard ones among them")
+    other = {"type": lambda name: OTHER_NAMES.get(name, name), "choices": SAMPLERS, "default": ["full"]}
+    add("--samplers", "--negatives", nargs="+", help="full: all classes, as mach always", **other)
+    sampler_choice.add_arguments(add)
+    add("--num-hard", type=count, default=8, help="astra, curriculum, searched: hard ones among them")
     starts = "first epoch with hard negatives, counted from 0; at least 2"
     add("--start-epoch", type=from_two, default=5, help=starts)
     add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
@@ -77,35 +83,31 @@ def parse_arguments(argv=None):
     add("--label-texts", action="store_true", help=texts)
     rates = "of propensities; 0.5 0.4 for Wikipedia, 0.6 2.6 for Amazon data"
     add("--propensity", nargs=2, type=float, default=(0.55, 1.5), metavar=("A", "B"), help=rates)
+    add("--ks", nargs="+", type=count, default=[1, 3, 5], help="cutoffs of the metrics, beside 1")
     add("--batch-size", type=count, default=128)
     training_log.add_arguments(add)
     add("--warm-up", type=share, default=0.0, help="share of the steps in which it rises to that")
     add("--head-learning-rate", type=rate, help="trains the head by gradient descent at this rate, not Adam")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
-    parser.set_defaults(epochs=6, patience=100, learning_rate=3e-3)
+    parser.set_defaults(epochs=6, patience=100, learning_rate=3e-3, num_negatives=64)
     args = parser.parse_args(argv)
-    if MINED & set(args.negatives) and args.start_epoch >= args.epochs:
+    args.ks = sorted({1, *args.ks})
+    if {*MINED} & {*args.samplers} and args.start_epoch >= args.epochs:
         parser.error(
             f"--start-epoch {args.start_epoch} comes after --epochs {args.epochs}: no negative would be hard"
         )
-    if {"astra", "curriculum", "searched"} & set(args.negatives) and args.num_hard > args.num_negatives:
+    if {"astra", "curriculum", "searched"} & {*args.samplers} and args.num_hard > args.num_negatives:
         parser.error(f"--num-hard {args.num_hard} is more than --num-negatives {args.num_negatives}")
-    if "mach" in args.heads and args.negatives != ["all"]:
-        parser.error(
-            f"--heads mach trains all of its buckets, so --negatives {' '.join(args.negatives)} does not go "
-            "with it: give the other heads alone, or --negatives all"
-        )
     return args
 
 
-def make_sampler(negatives, args):
+def make_sampler(name, train, args):
     """The sampler of the classes that a step scores; None for all classes."""
-    if negatives == "all":
-        return None
-    if negatives == "random":
-        return tfxc.samplers.Uniform(args.num_negatives)
-    num_hard = args.num_negatives if negatives == "hard" else args.num_hard
-    kind = tfxc.samplers.SearchedHardNegatives if negatives == "searched" else tfxc.samplers.HardNegatives
+    if name in sampler_choice.SAMPLERS:
+        settings = Settings(args.num_negatives, args.num_codewords, train.label_counts())
+        return sampler_choice.SAMPLERS[name](settings)
+    num_hard = args.num_negatives if name == "hard" else args.num_hard
+    kind = tfxc.samplers.SearchedHardNegatives if name == "searched" else tfxc.samplers.HardNegatives
     # Most points have at most 24 labels, which are not negatives.
     return kind(num_hard, args.num_negatives - num_hard, num_retrieved=num_hard + 24)
 
@@ -141,13 +143,13 @@ def ordered(data, args):
     )
 
 
-def make_model(name, negatives, train, names, num_steps, args):
-    """A compiled classifier with the head of that name, trained on those negatives."""
+def make_model(name, sampler, train, names, num_steps, args):
+    """A compiled classifier with the head of that name, trained with the sampler of that name."""
     keras.utils.set_random_seed(args.seed)
     head = make_head(name, train, args)
     encoder = make_encoder(name, train.num_features, args)
     model = tfxc.ExtremeClassifier(
-        encoder, head, sampler=make_sampler(negatives, args), k=5, class_names=names
+        encoder, head, sampler=make_sampler(sampler, train, args), k=5, class_names=names
     )
     chances = train.propensities(*args.propensity)
     model.compile(
@@ -155,8 +157,8 @@ def make_model(name, negatives, train, names, num_steps, args):
         loss=LOSSES[args.loss](),
         metrics=[
             # Over all points, as in the tables of the Extreme Classification Repository.
-            *(tfxc.metrics.PrecisionAtK(k, average="all") for k in RANKS),
-            *(tfxc.metrics.PSPAtK(k, chances) for k in RANKS),
+            *(metric(k, average="all") for metric in METRICS.values() for k in args.ks),
+            *(metric(k, chances) for metric in PROPENSITY_SCORED.values() for k in args.ks),
         ],
     )
     return model
@@ -179,25 +181,25 @@ def num_bytes(weight):
     return weight.numpy().nbytes
 
 
-def mining(folder, negatives, num_examples, args):
+def mining(folder, sampler, num_examples, args):
     """The callback that refreshes hard negatives."""
     return tfxc.callbacks.HardNegativeMining(
         os.path.join(folder, "hard-negatives"),
         num_examples,
         args.start_epoch,
         args.refresh_every,
-        curriculum=max(1, args.epochs - args.start_epoch) if negatives == "curriculum" else None,
+        curriculum=max(1, args.epochs - args.start_epoch) if sampler == "curriculum" else None,
     )
 
 
-def train_head(name, negatives, data, args):
+def train_head(name, sampler, data, args):
     """Trains one head's model to its end or resumes it; returns it, its history and test results."""
     train, test, names = data
-    mined = negatives in MINED
+    mined = sampler in MINED
     train_set = tfxc.data.classification_dataset(train, args.batch_size, seed=args.seed, example_ids=mined)
     test_set = test.dataset(256)
-    model = make_model(name, negatives, train, names, args.epochs * len(train_set), args)
-    folder = os.path.join(args.output, title_of(name, negatives))
+    model = make_model(name, sampler, train, names, args.epochs * len(train_set), args)
+    folder = os.path.join(args.output, title_of(name, sampler))
     log = TrainingLog(
         folder,
         model,
@@ -208,10 +210,10 @@ def train_head(name, negatives, data, args):
     )
     log.resume(train_set)
     callbacks = []
-    if negatives == "searched":
-        callbacks.append(tfxc.callbacks.SamplerRefresh())
     if mined:
-        callbacks.append(mining(folder, negatives, len(train), args))
+        callbacks.append(mining(folder, sampler, len(train), args))
+    elif model.sampler is not None:
+        callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))
     if args.evolve and name.startswith("sparse"):
         # Connections that grow in the last epochs would have no time to learn.
         stop = max(1, args.epochs * len(train_set) * 3 // 4)
@@ -222,15 +224,15 @@ def train_head(name, negatives, data, args):
     return model, log.rows, {**times, "head_mb": head_megabytes(model), **result}
 
 
-def title_of(name, negatives):
+def title_of(name, sampler):
     """The name of a run."""
-    return name if negatives == "all" else f"{name}-{negatives}"
+    return name if sampler == "full" else f"{name}-{sampler}"
 
 
-def table(results):
-    """The results as a Markdown table."""
-    names = [f"{metric}_at_{k}" for metric in ("precision", "psp") for k in RANKS]
-    titles = [f"{metric}@{k}" for metric in ("P", "PSP") for k in RANKS]
+def table(results, ks):
+    """The results as a Markdown table, each metric at every cutoff."""
+    metrics = {**METRICS, **PROPENSITY_SCORED}
+    names = [f"{metric.abbreviation}_at_{k}" for metric in metrics.values() for k in ks]
     rows = [
         [
             name,
@@ -240,6 +242,7 @@ def table(results):
         ]
         for name, row in results.items()
     ]
+    titles = [f"{title}@{k}" for title in metrics for k in ks]
     return markdown_table(["run", "train s", "head MB", *titles], rows)
 
 
@@ -267,10 +270,11 @@ def run(args):
         f"{train.num_labels:,} labels (read in {time.perf_counter() - start:.1f} s)"
     )
     histories, results = {}, {}
-    for name, negatives in itertools.product(args.heads, args.negatives):
-        title = title_of(name, negatives)
-        model, histories[title], results[title] = train_head(name, negatives, data, args)
-    text = table(results)
+    for name in args.heads:
+        for sampler in ["full"] if name == "mach" else args.samplers:
+            title = title_of(name, sampler)
+            model, histories[title], results[title] = train_head(name, sampler, data, args)
+    text = table(results, args.ks)
     print(f"\n{text}\n\nTrue labels of some test points, and those that {title} predicts:")
     show_predictions(model, test, names)
     arguments = {key: str(value) for key, value in vars(args).items()}

@@ -72,10 +72,9 @@ def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
         ("--epochs 0", "argument --epochs: must be at least 1, but is 0"),
         ("--epochs many", "argument --epochs: invalid int value: 'many'"),
         ("--num-hard 0", "argument --num-hard: must be at least 1, but is 0"),
-        ("--negatives curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
-        ("--negatives astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
-        ("--negatives random hard --start-epoch 1", "argument --start-epoch: must be at least 2, but is 1"),
-        ("--heads dense mach --negatives all random", "--negatives all random does not go with it"),
+        ("--samplers curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
+        ("--samplers astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
+        ("--samplers uniform hard --start-epoch 1", "argument --start-epoch: must be at least 2, but is 1"),
     ],
 )
 def test_options_that_make_no_training_are_refused_at_once(options, message, capsys):
@@ -574,7 +573,7 @@ def test_both_layouts_train_to_the_same_precision(tmp_path):
         return {name: value for name, value in results.items() if "_at_" in name}
 
     precision = trained("old", old)
-    assert trained("new", new) == precision and len(precision) == 6 and precision["precision_at_1"] > 0
+    assert trained("new", new) == precision and len(precision) == 15 and precision["precision_at_1"] > 0
     filters.write_text(pairs)  # (0, 1) and (2, 0), of which (0, 1) is a label
     filtered = trained("filtered", new, "--label-texts")
     assert filtered.keys() == precision.keys() and filtered["precision_at_5"] == pytest.approx(3 / 15)

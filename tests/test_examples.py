@@ -283,7 +283,7 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
     options += ["--heads", "dense", "--num-negatives", 6, "--num-hard", 2, "--epochs", 3]
     options += ["--start-epoch", 2, "--refresh-every", 1, "--label-texts", "--output", tmp_path / "out"]
     options += ["--learning-rate", 0.01, "--head-learning-rate", 0.1, "--warm-up", 0.2]
-    options += ["--hash-features", 16, "--negatives", "curriculum"]
+    options += ["--hash-features", 16, "--samplers", "curriculum"]
     interrupt("extreme_classification.py", *options, after=2)
     printed = run("extreme_classification.py", *options, "searched")
     assert "210 training and 50 test points, 16 features" in printed
@@ -295,6 +295,21 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
     assert written["results"]["dense-searched"]["head_mb"] == pytest.approx(weights / 2**20)
     assert histories["dense-curriculum"][-1]["mining/failures"] == 0
     assert (tmp_path / "out" / "dense-curriculum" / "hard-negatives").is_dir()
+
+
+def test_classifies_by_softmax_with_sampled_labels_and_measures_at_any_cutoff(tmp_path):
+    write_points(tmp_path / "train.txt", 100, seed=0)
+    write_points(tmp_path / "test.txt", 50, seed=1)
+    options = ["--data", tmp_path, "--loss", "softmax", "--dim", 32, "--dropout", 0.1, "--batch-size", 10]
+    options += ["--num-negatives", 6, "--num-codewords", 2, "--refresh-steps", 5, "--learning-rate", 0.05]
+    options += ["--epochs", 2, "--ks", 100, 2, "--verbose", 2, "--num-buckets", 8]
+    options += ["--heads", "dense", "mach", "--samplers", "full", "unigram", "midx-rq"]
+    printed = run("extreme_classification.py", *options, "--output", tmp_path / "out")
+    assert "| P@1 | P@2 | P@100 | N@1 |" in printed and "| PSN@100 |" in printed
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
+    assert list(results) == ["dense", "dense-unigram", "dense-midx-rq", "mach"]
+    for row in results.values():
+        assert row["precision_at_1"] > 0.6 and row["recall_at_100"] == 1
 
 
 def test_sessions_become_points_labelled_with_the_next_item(tmp_path):

@@ -42,13 +42,13 @@ def make_encoder(head, num_features, args, **options):
 
 
 def make_head(name, train, args, **options):
-    """The head of that name, which starts with no label likely."""
+    """The head of that name; by a loss that asks of each label if it applies, none is likely at the start."""
     if name == "mach":
         return tfxc.layers.MACHHead(
             train.num_labels,
             args.num_buckets,
             decoder=args.decoder,
-            activation="sigmoid",
+            activation="softmax" if args.loss == "softmax" else "sigmoid",
             bias_initializer=first_bias(train, args.loss, args.num_buckets),
             seed=args.seed,
             **{"num_repetitions": args.num_repetitions, **options},
@@ -66,7 +66,9 @@ def make_head(name, train, args, **options):
 
 
 def first_bias(train, loss, num_outputs):
-    """The initializer of biases: no label applies, as for nearly all pairs of a point and a label."""
+    """The initializer of biases: no label applies, as for nearly all pairs, where the loss asks of each."""
+    if loss == "softmax":
+        return "zeros"
     if loss == "squared-hinge":
         return keras.initializers.Constant(-1.0)
     return keras.initializers.Constant(float(np.log(train.labels.nnz / len(train) / num_outputs)))
