@@ -36,6 +36,7 @@ LOSSES = {
     "binary": tfxc.losses.BinaryCrossentropy,
     "gbce": tfxc.losses.GBCE,
 }
+METRICS = {"NDCG": tfxc.metrics.NDCGAtK, "Recall": tfxc.metrics.RecallAtK}
 EXPORTED = "served"
 
 
@@ -55,6 +56,7 @@ def parse_arguments(argv=None):
         action=argparse.BooleanOptionalAction,
         help="train on rows of several histories; if not given: where that halves the rows",
     )
+    add("--ks", nargs="+", type=count, default=[10], help="cutoffs of NDCG and recall, beside 10")
     add("--model", choices=encoders.ENCODERS, default="sasrec")
     add("--heads", nargs="+", choices=HEADS, default=["dense"], help="mach: buckets shared by the items")
     add("--num-buckets", type=count, default=1024, help="mach: buckets of a repetition")
@@ -70,6 +72,7 @@ def parse_arguments(argv=None):
     training_log.add_arguments(add)
     add("--output", default="demo", help="folder for checkpoints, table, plot and export")
     args = parser.parse_args(argv)
+    args.ks = sorted({10, *args.ks})
     trouble = what_does_not_suit(args)
     if trouble is not None:
         parser.error(f"--loss {args.loss} does not go with {trouble}")
@@ -130,7 +133,7 @@ def make_model(name, split, num_steps, args):
     model.compile(
         make_optimizer(encoder, num_steps, args),
         loss=LOSSES[args.loss](),
-        metrics=[tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)],
+        metrics=[metric(k) for k in args.ks for metric in METRICS.values()],
     )
     return model
 
@@ -157,14 +160,15 @@ def train(name, split, args):
     return model, log.rows, {"epochs": len(log.rows), "seconds": log.seconds, **result}
 
 
-def table(results):
+def table(results, ks=(10,)):
     """The results as a Markdown table, quality also as a share of the run called "full"."""
-    titles = ["sampler", "epochs", "train s", "s/epoch", "NDCG@10", "Recall@10", "loss", "NDCG of full"]
+    names = {f"{title}@{k}": f"{kind.abbreviation}_at_{k}" for k in ks for title, kind in METRICS.items()}
+    titles = ["sampler", "epochs", "train s", "s/epoch", *names, "loss", "NDCG of full"]
     full = results.get("full", {}).get("ndcg_at_10")
     rows = []
     for name, row in results.items():
         share = f"{row['ndcg_at_10'] / full:.1%}" if full else ""
-        quality = [f"{row['ndcg_at_10']:.4f}", f"{row['recall_at_10']:.4f}", f"{row['loss']:.3f}"]
+        quality = [*(f"{row[name]:.4f}" for name in names.values()), f"{row['loss']:.3f}"]
         rows.append([name, *times(row), *quality, share])
     return markdown_table(titles, rows)
 
@@ -208,7 +212,7 @@ def run(args):
     runs = [name for head in args.heads for name in (args.samplers if head == "dense" else [head])]
     for name in runs:
         model, histories[name], results[name] = train(name, split, args)
-    text, sentences = table(results), verdict(results)
+    text, sentences = table(results, args.ks), verdict(results)
     print(f"\n{text}\n\n{sentences}\n\nAfter the last words of some histories, {runs[-1]} recommends:")
     show_predictions(model, split, args)
     arguments = {key: str(value) for key, value in vars(args).items()}

@@ -233,7 +233,8 @@ def test_ranges_that_could_not_be_merged_are_not_trained(begun, given, tmp_path)
 
 def test_rare_words_are_no_class_that_could_be_recommended(tmp_path):
     (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n" + "a whale\n")
-    split = load_split(Namespace(format="text", data=tmp_path / "book.txt", min_count=3, test_data=None))
+    options = ["--format", "text", "--data", str(tmp_path / "book.txt")]
+    split = load_split(sequential_recommendation.parse_arguments(options))
     assert split.train.vocabulary.names == ["the", "sea", "sky"]
 
 
@@ -470,15 +471,27 @@ def test_short_histories_are_packed_into_as_many_steps():
 
 def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
     (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n")
-    args = Namespace(format="text", data=tmp_path / "book.txt", min_count=1, test_data=None)
+    options = ["--format", "text", "--data", str(tmp_path / "book.txt"), "--min-count", "1"]
+    args = sequential_recommendation.parse_arguments([*options, "--exclude-seen"])
     split = load_split(args)
     with pytest.raises(SystemExit, match="--exclude-seen does not go with --format text"):
-        batches(
-            split, Namespace(**vars(args), max_length=4, batch_size=2, seed=0, packed=None, exclude_seen=True)
-        )
+        batches(split, args)
     args.test_data = tmp_path / "book.txt"
     with pytest.raises(SystemExit, match="--test-data does not go with --format text"):
         load_split(args)
+    args.split = [8.0, 1.0, 1.0]
+    with pytest.raises(SystemExit, match="--split goes with users' items, not with --format text"):
+        load_split(args)
+
+
+def test_users_are_split_by_shares_without_those_of_few_items(tmp_path):
+    (tmp_path / "log.txt").write_text("".join(f"u{n} a b c\n" for n in range(20)) + "v a d\nw a\n")
+    options = ["--format", "sequences", "--data", str(tmp_path / "log.txt"), "--split", "8", "1", "1"]
+    split = load_split(sequential_recommendation.parse_arguments([*options, "--min-user", "3"]))
+    assert [len(part) for part in (split.train, split.validation, split.test)] == [16, 2, 2]
+    assert split.train.vocabulary.names == ["a", "b", "c"]
+    split = load_split(sequential_recommendation.parse_arguments([*options, "--min-item", "2"]))
+    assert len(split.train) == 18 and split.train.vocabulary.names == ["a", "b", "c"]
 
 
 @pytest.mark.long

@@ -186,9 +186,9 @@ def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 8, "--max-length", 5]
     options += ["--exclude-seen", "--model", "esasrec", "--num-blocks", 1, "--epochs", 1]
     options += ["--heads", "mach", "dense", "--num-buckets", 8, "--num-repetitions", 4]
-    options += ["--samplers", "uniform", "--table-dtype", "bfloat16", "--rowwise-adagrad", 0.1]
+    options += ["--samplers", "uniform", "--ks", 50, "--table-dtype", "bfloat16", "--rowwise-adagrad", 0.1]
     printed = run("sequential_recommendation.py", *options, "--verbose", 2, "--output", tmp_path / "out")
-    assert "| mach | 1 |" in printed and "| uniform | 1 |" in printed
+    assert "| mach | 1 |" in printed and "| uniform | 1 |" in printed and "| Recall@50 |" in printed
 
 
 def write_corpus(folder, words="the old man looked at sea . who is there ?"):

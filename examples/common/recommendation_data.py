@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from common.arguments import count, existing
+from common.arguments import count, existing, rate
 from common.language_data import BUNDLED
 from tfxc import data
 
@@ -25,7 +25,11 @@ def add_arguments(add):
     add("--format", choices=FORMATS, default="text", help=HELP_ON_FORMATS)
     add("--test-data", type=existing, help="separate test sessions; default: a split of --data")
     add("--skip-bad-lines", action="store_true", help=HELP_ON_BAD_LINES)
-    add("--min-count", type=count, default=3, help="text: rarer words are left out")
+    rarer = "rarer items are left out, until all others are as frequent; if not given: 3 of a text, else 1"
+    add("--min-item", "--min-count", type=count, help=rarer)
+    add("--min-user", type=count, default=1, help="users of fewer items are left out, likewise")
+    users = "shares of the users; if not given, the last two items of each are for validation and test"
+    add("--split", nargs=3, type=rate, metavar=("TRAIN", "VALIDATION", "TEST"), help=users)
 
 
 def reader(args):
@@ -46,18 +50,22 @@ def load_split(args):
     """The ``data.Split`` that the command line chooses.
 
     The end of each book is held out. With a file of test sessions, some training sessions are held out for
-    validation. For all other data, each user's last item is held out.
+    validation. For all other data, each user's last item is held out, or the users of two parts.
     """
+    if args.split and (args.format == "text" or args.test_data is not None):
+        raise SystemExit("--split goes with users' items, not with --format text or --test-data.")
     if args.format == "text":
         if args.test_data is not None:
             raise SystemExit(
                 "--test-data does not go with --format text: a text is split at its books' ends."
             )
         # Rare words are left out instead of sharing a class: nobody wants "some rare word" recommended.
-        words, _ = data.k_core(data.read_text(args.data), min_user=1, min_item=args.min_count)
+        words, _ = data.k_core(data.read_text(args.data), args.min_user, args.min_item or 3)
         return data.tail_split(words, 0.01, 0.03)
     read = reader(args)
-    sequences = read(args.data)
+    sequences, _ = data.k_core(read(args.data), args.min_user, args.min_item or 1)
+    if args.split:
+        return data.ratio_split(sequences, np.divide(args.split, sum(args.split)))
     if args.test_data is None:
         return data.leave_last_out(sequences)
     test = read(args.test_data, vocabulary=sequences.vocabulary)
