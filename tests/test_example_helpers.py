@@ -1,6 +1,8 @@
 """What the example programs share, where a program alone would not show it."""
 
 import os
+import re
+import shlex
 import sys
 import types
 from argparse import ArgumentTypeError, Namespace
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
 
 import cluster  # noqa: E402
 import daily_catalogue  # noqa: E402
@@ -81,6 +84,18 @@ def test_options_that_make_no_training_are_refused_at_once(options, message, cap
     with pytest.raises(SystemExit):
         extreme_classification.parse_arguments(options.split())
     assert message in capsys.readouterr().err
+
+
+PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("program", "options"), re.findall(r"`python examples/(\w+)\.py ?(.*?)`", PAPERS))
+def test_commands_for_the_tables_of_the_papers_are_understood(program, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = shlex.split(options)
+    if "--data" in options:
+        Path(options[options.index("--data") + 1]).touch()
+    sys.modules[program].parse_arguments(options)
 
 
 @pytest.mark.parametrize("options", ["--fan-in 8", "--num-inputs 64", "--group-size 4"])
