@@ -20,7 +20,7 @@ from sampler_checks import (
 import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers import LSH, Mixture, Uniform
+from tfxc.samplers import LSH, Mixture, Uniform, lsh
 
 FAMILIES = {
     "simhash": {},
@@ -130,26 +130,44 @@ def test_a_union_takes_each_class_as_often_as_it_says(query, refreshed):
     assert np.abs((counts - repeats * expected) / spread).max() < 4.5
 
 
-def test_refresh_rehashes_what_changed():
-    vectors = clustered(300, 6)
-    sampler, head = built(5, vectors), head_of(vectors)
-    hashed = []
-    codes_of = sampler._codes_of
+CHANGES = {  # of class vectors, and the number of these that must be hashed
+    "rows": (lambda vectors: vectors[5:18:12, :6].fill(0.3), 2),
+    "a last bit": (lambda vectors: np.nextafter(vectors[8, 2:3], 9, out=vectors[8, 2:3]), 1),
+    "biases": (lambda vectors: vectors[100:103, 6].fill(1), 3),
+    "places": (lambda vectors: vectors.put(range(14), vectors[[1, 0]]), 2),
+    "all": (lambda vectors: np.negative(vectors, out=vectors), 300),
+    "nothing": (lambda vectors: None, 0),
+}
 
-    def recorded(rows):
-        hashed.append(len(rows))
-        return codes_of(rows)
 
-    sampler._codes_of = recorded
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("family", ["simhash", "dwta"])
+def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monkeypatch, family, change):
+    """Each vector lies on the border of a bit of SimHash, so how a product is rounded decides on that bit."""
+    monkeypatch.setattr(lsh, "_ROWS_READ", 70)
+    sampler, whole, resumed = (LSH(5, num_tables=60, num_bits=5, family=family, seed=5) for _ in range(3))
+    for each in sampler, whole, resumed:
+        each.build((300, 7))
+    vectors = queries(300, 7)
+    if family == "simhash":
+        normals = tf_variable(sampler.projections).numpy().T
+        vectors -= normals * ((vectors * normals).sum(1) / np.square(normals).sum(1))[:, np.newaxis]
+    head = head_of(vectors[:, :6], use_bias=True)
+    tf_variable(head.bias).assign(vectors[:, 6])
     sampler.refresh(head)
-    assert hashed == []
-    vectors[[5, 17]] = queries(2, 6, seed=7)
-    tf_variable(head.table).assign(vectors)
-    sampler.refresh(head)
-    assert hashed == [2]
-    again = built(5, vectors)
-    for name in ("codes", "offsets", "members"):
-        np.testing.assert_array_equal(tf_variable(getattr(sampler, name)), tf_variable(getattr(again, name)))
+    resumed.set_weights(sampler.get_weights())
+    alter, num_changed = CHANGES[change]
+    alter(vectors)
+    tf_variable(head.table).assign(vectors[:, :6])
+    tf_variable(head.bias).assign(vectors[:, 6])
+    hashed, codes_of = [], sampler._codes_of
+    sampler._codes_of = lambda rows: (hashed.extend(rows[rows.any(1)]), codes_of(rows))[1]
+    for each in sampler, whole, resumed:
+        each.refresh(head)
+    assert len(hashed) == num_changed
+    for of_each in zip(*(each.get_weights() for each in (sampler, whole, resumed)), strict=True):
+        np.testing.assert_array_equal(of_each[0], of_each[1])
+        np.testing.assert_array_equal(of_each[2], of_each[1])
 
 
 def test_class_vectors_are_hashed_block_by_block():

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
-from tfxc.class_vectors import blocks
+from tfxc.class_vectors import require_finite
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
@@ -19,6 +19,7 @@ from tfxc.samplers.step import Step
 # For each family, what draws the parameters and what hashes with them.
 _FAMILIES = {"simhash": (draw_simhash, simhash), "dwta": (draw_dwta, dwta)}
 _MOST_BITS_AT_ONCE = 1 << 22
+_ROWS_READ, _ROWS_HASHED = 1 << 16, 1 << 14  # at once; a product of fewer rows may round differently
 
 
 @register
@@ -37,9 +38,11 @@ class LSH(Sampler):
       uniform draws. The number c is the largest that leaves about ε·S of these. Class i is expected
       ``u/L + 1 − Π_t (1 − [i in bucket] min(1, c/|t|))`` times; a slot that nothing fills is empty.
 
-    A draw costs O(T), whatever L; the tables take 6·T·L bytes. Before the first ``refresh`` all classes are
-    in one bucket and draws are uniform. ``refresh`` hashes the classes whose vectors changed since the last
-    one. They change less and less, so refresh at growing intervals: ``SamplerRefresh(every=50, growth=1.5)``.
+    A draw costs O(T), whatever L; the tables take (6·T + 8)·L bytes. Before the first ``refresh`` all
+    classes are in one bucket and draws are uniform. ``refresh`` reads all class vectors, but hashes only
+    those that changed since the last one: a checksum of 64 bits a class tells which, whatever changed them.
+    The tables are, to the bit, those that hashing all would give. Vectors change less and less, so refresh at
+    growing intervals: ``SamplerRefresh(every=50, growth=1.5)``.
 
     Args:
         num_negatives: S, draws (or slots of the union) a query; for a union at least T more than there are
@@ -129,8 +132,7 @@ class LSH(Sampler):
         codes = np.zeros((self.num_classes, self.num_tables), np.uint16)
         with tf.init_scope():  # computes values even while a step is traced
             tables = hash_tables(codes, 1 << self.num_bits)._asdict()
-        # The product of each class vector, as last hashed, with a fixed vector tells which vectors changed.
-        fingerprint = np.full(self.num_classes, np.finfo(np.float32).max, np.float32)  # as of no vector
+        fingerprint = np.zeros(self.num_classes, np.int64)
         values = {**parameters, **tables, "fingerprint": fingerprint}
         self._add_weights({name: np.asarray(value) for name, value in values.items()})
 
@@ -138,19 +140,19 @@ class LSH(Sampler):
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
         self.check_head(head)
         codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
-        direction = np.sin(np.arange(1, self.query_dim + 1, dtype=np.float32))
-        rows = max(1, _MOST_BITS_AT_ONCE // (self.num_tables * self.num_bits))
-        any_changed = False
-        for start, vectors in blocks(head, min(rows, 1 << 16)):
-            seen = vectors @ direction
-            changed = np.flatnonzero(seen != fingerprint[start : start + len(vectors)])
-            if len(changed):
-                codes[start + changed] = self._codes_of(vectors[changed]).numpy()
-                fingerprint[start : start + len(vectors)] = seen
-                any_changed = True
-        if any_changed:
-            tables = hash_tables(codes, 1 << self.num_bits)._asdict()
-            self._assign_weights({**tables, "fingerprint": fingerprint})
+        any_moved = False
+        for ids, vectors in _padded(_changed(head, fingerprint), self._rows_hashed):
+            hashed = self._codes_of(vectors).numpy()[: len(ids)]
+            any_moved |= (codes[ids] != hashed).any()
+            codes[ids] = hashed
+        tables = hash_tables(codes, 1 << self.num_bits)._asdict() if any_moved else {}
+        self._assign_weights({**tables, "fingerprint": fingerprint})
+
+    @property
+    def _rows_hashed(self):
+        """How many rows each product takes: always as many, so a row's code depends on no other row."""
+        rows = min(_ROWS_HASHED, _MOST_BITS_AT_ONCE // (self.num_tables * self.num_bits), self.num_classes)
+        return max(rows // 64, 1) * 64
 
     def prepare(self, step: Step):
         """Codes int32 [N, M, T] of the query (M = 1) or of its M labels, and the tables."""
@@ -179,3 +181,30 @@ class LSH(Sampler):
     def _codes_of(self, vectors):
         parameters = {name: tf_variable(getattr(self, name)) for name in self._parameters}
         return self._hash(vectors, self.num_bits, **parameters)
+
+
+def _changed(head, fingerprint):
+    """Yields ids and vectors of classes that differ from their ``fingerprint`` int64 [L], and updates it."""
+    for start in range(0, head.num_classes, _ROWS_READ):
+        vectors = head.class_vectors(start, min(start + _ROWS_READ, head.num_classes))
+        with tf.device("CPU"):  # there is no kernel elsewhere
+            seen = tf.raw_ops.Fingerprint(data=vectors, method="farmhash64")  # of all bits of each row
+        seen = seen.numpy().view(np.int64)[:, 0]
+        known = fingerprint[start : start + len(seen)]
+        changed = np.flatnonzero(seen != known)
+        known[:] = seen
+        rows, ids = tf.gather(vectors, changed).numpy(), start + changed
+        require_finite(rows, ids)
+        yield ids, rows
+
+
+def _padded(parts, size):
+    """Joins pairs of ids and rows into such of ``size`` rows; zeros follow the last ones."""
+    ids = rows = None
+    for part in parts:
+        ids, rows = part if ids is None else map(np.concatenate, zip((ids, rows), part, strict=True))
+        while len(ids) >= size:
+            yield ids[:size], rows[:size]
+            ids, rows = ids[size:], rows[size:]
+    if len(ids):
+        yield ids, np.pad(rows, [(0, size - len(ids)), (0, 0)])
