@@ -36,12 +36,16 @@ def learn_codebooks(sampler, model, batches, refresh_steps):
 
 
 def proposals(split, model, batches, sizes, args):
-    """Samplers by name: MIDX with codebooks of each size, Sphere with each alpha, and all others."""
+    """Samplers by name: MIDX with codebooks of each size, the paper's too, Sphere with each alpha, others."""
     counts = split.train.counts()
     made = {name: SAMPLERS[name](Settings(args.num_negatives, 1, counts)) for name in OTHERS}
     for alpha in ALPHAS:
         made[f"sphere, α = {alpha:g}"] = tfxc.samplers.Sphere(args.num_negatives, alpha=alpha)
     for size in sizes:
+        for quantizer in ("pq", "rq"):
+            made[f"midx-{quantizer}, uniform weights, C = {size}"] = tfxc.samplers.MIDX(
+                args.num_negatives, num_codewords=size, quantizer=quantizer, class_weights="uniform"
+            )
         for name in CODEBOOKS:
             sampler = SAMPLERS[name](Settings(args.num_negatives, size, counts))
             if isinstance(sampler, tfxc.samplers.LearnedMIDX):

@@ -78,7 +78,7 @@ SAMPLERS = {
     "LSH, union": lambda: samplers.LSH(9, num_tables=3, candidates="union"),
     "LSH, shared": lambda: samplers.LSH(6, num_tables=3, num_bits=2, shared=True),
     "MIDX": lambda: samplers.MIDX(6, num_codewords=4),
-    "MIDX, pq": lambda: samplers.MIDX(6, num_codewords=3, quantizer="pq", seed=5),
+    "MIDX, pq": lambda: samplers.MIDX(6, num_codewords=3, quantizer="pq", class_weights="uniform", seed=5),
     "MIDX, shared": lambda: samplers.MIDX(6, num_codewords=4, shared=True),
     "Sphere": lambda: samplers.Sphere(6, alpha=30.0, seed=4),
     "Sphere, shared": lambda: samplers.Sphere(6, shared=True),

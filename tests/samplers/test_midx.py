@@ -162,6 +162,31 @@ def test_classes_are_weighted_where_frequency_lies_in_the_lengths_of_vectors():
     assert divergences[1] < 0.85 * divergences[0]
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_uniform_class_weights_give_the_proposal_of_the_paper(variant):
+    """In float64: a codeword is the plain mean of its classes, and Q the softmax over quantised vectors."""
+    vectors, query = clustered(60, 6), queries(3, 6)
+    vectors[:6] *= 2  # frequencies would give these weight
+    sampler = make(10, 60, variant, num_codewords=4, class_weights="uniform")
+    sampler.build((60, 6))
+    check_distribution(sampler, 6)  # which shows it queries
+    sampler.refresh(head_of(vectors))
+    np.testing.assert_array_equal(sampler.class_weight, 1)
+    codes = np.divmod(tf_variable(sampler.cell).numpy(), 4)
+    codebooks = [tf_variable(codebook).numpy() for codebook in sampler.codebooks]
+    left, right = np.split(vectors.astype(np.float64), 2, axis=1)
+    if variant != "pq":
+        left, right = vectors, vectors - codebooks[0][codes[0]].astype(np.float64)
+    for codebook, own, codes_of_classes in zip(codebooks, (left, right), codes, strict=True):
+        for codeword in np.unique(codes_of_classes):
+            mean = own[codes_of_classes == codeword].mean(0)
+            np.testing.assert_allclose(codebook[codeword], mean, atol=1e-4)
+    logits = query.astype(np.float64) @ quantised(sampler).T
+    np.testing.assert_allclose(all_probs(sampler, query), softmax(logits), rtol=1e-4)
+    check_distribution(sampler, 6)
+    assert LearnedMIDX.from_config(sampler.get_config()).class_weights == "uniform"
+
+
 def test_a_class_is_drawn_however_little_it_weighs():
     vectors = np.float32([[0, 0], [0, 0.5], [60, 0], [60, 0.5]])
     sampler = MIDX(5, num_codewords=1, seed=0)
@@ -281,6 +306,7 @@ def test_queries_too_large_for_an_index_are_an_error():
     [
         ({"num_codewords": 0}, r"num_codewords must be an integer in \[1, 1024\], but got 0"),
         ({"num_codewords": 2000}, r"in \[1, 1024\]"),
+        ({"class_weights": "counts"}, "class_weights must be one of.*frequency.*uniform.*counts"),
         ({"quantizer": "opq"}, "quantizer must be one of .'rq', 'pq'., but got 'opq'"),
     ],
 )

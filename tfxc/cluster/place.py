@@ -7,7 +7,7 @@ from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform, Unigram
 
 _HEADS = (DenseHead, UniformSparseHead)
-_CUT = {Uniform: ShardedSampler, Unigram: ShardedUnigram, MIDX: ShardedMIDX}
+_CUT: dict[type, type] = {Uniform: ShardedSampler, Unigram: ShardedUnigram, MIDX: ShardedMIDX}
 _WHOLE = (LogUniform, InBatch)
 
 

@@ -35,6 +35,7 @@ class LearnedMIDX(MIDX):
         num_negatives: S, draws a query (or a batch).
         num_codewords: C, as for ``MIDX``.
         quantizer: "rq" or "pq", as for ``MIDX``.
+        class_weights: "frequency" or "uniform", as for ``MIDX``.
         shared: one set of draws for the whole batch, as of ``MIDX``. The codebooks learn from its mean query.
         seed: int, see ``Sampler``.
 

@@ -51,6 +51,10 @@ class MIDX(Sampler):
     k-means must keep the error small in the logits of the classes that get probability, so it weights each
     class by its frequency (before the first query all classes weigh the same).
 
+    All these weights are this package's. The paper's proposal has none: ``class_weights="uniform"``, the
+    softmax over the quantised class vectors alone, with draws in a cell that are uniform. It is farther from
+    the softmax where frequencies differ much.
+
     ``LearnedMIDX`` improves the codebooks further while the model trains.
 
     Args:
@@ -59,6 +63,8 @@ class MIDX(Sampler):
             a million.
         quantizer: "rq" (the second codebook quantises the residual of the first) or "pq" (each
             codebook quantises half of the dimensions).
+        class_weights: "frequency" (m_i and the weights of the k-means as above), or "uniform": all are 1, as
+            in the paper.
         shared: one set of draws for the whole batch, from the mean of its queries' Q; on parameter servers
             from the Q of its mean query.
         seed: int, see ``Sampler``.
@@ -84,6 +90,7 @@ class MIDX(Sampler):
         *,
         num_codewords: int = 64,
         quantizer: Literal["rq", "pq"] = "rq",
+        class_weights: Literal["frequency", "uniform"] = "frequency",
         shared: bool = False,
         seed: int | None = None,
         **kwargs,
@@ -91,10 +98,12 @@ class MIDX(Sampler):
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
         self.num_codewords = positive_int(num_codewords, "num_codewords", most=1024)  # cost grows with C²
         self.quantizer = one_of(quantizer, "quantizer", ("rq", "pq"))
+        self.class_weights = one_of(class_weights, "class_weights", ("frequency", "uniform"))
         self._residual = quantizer == "rq"
 
     def get_config(self):
-        return {**super().get_config(), "num_codewords": self.num_codewords, "quantizer": self.quantizer}
+        names = ("num_codewords", "quantizer", "class_weights")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
     def build_index(self):
         size, dim = self.num_codewords, self.query_dim
@@ -140,7 +149,9 @@ class MIDX(Sampler):
         return [tf_variable(codebook).numpy() for codebook in self.codebooks]
 
     def frequencies(self, head):
-        """The ``_Frequencies`` of the classes, for queries as in the last steps."""
+        """The ``_Frequencies`` of the classes, for queries as in the last steps, or of classes all alike."""
+        if self.class_weights == "uniform":
+            return _Frequencies(lambda vectors: np.zeros(len(vectors)), np.zeros(self.num_classes))
         with np.errstate(over="ignore", invalid="ignore"):
             log_of = self._log_frequency(head)
             log_of_classes = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
