@@ -4,28 +4,43 @@
 #include <vector>
 
 namespace tfxc {
+namespace {
 
-int64_t SortTables(const Codes& codes, int64_t first, int64_t last, int32_t* offsets, int32_t* members) {
-  const int64_t width = codes.num_buckets + 1, count = last - first;
-  std::vector<int32_t> next(count * width, 0);  // counts first, then the place of the next member
-  for (int64_t i = 0; i < codes.num_classes; ++i) {
-    const uint16_t* row = codes.values + i * codes.num_tables + first;
-    for (int64_t t = 0; t < count; ++t) {
-      if (row[t] >= codes.num_buckets) return i;
-      ++next[t * width + row[t] + 1];
+constexpr int64_t kRowsAtOnce = 4096;  // their codes stay in the cache from one table to the next
+
+// Calls visit(class, table, code) for tables first <= t < last, in ascending classes for each table.
+template <typename Visit>
+void ForEachCode(const Codes& codes, int64_t first, int64_t last, Visit visit) {
+  for (int64_t begin = 0; begin < codes.num_classes; begin += kRowsAtOnce) {
+    const int64_t end = std::min(begin + kRowsAtOnce, codes.num_classes);
+    for (int64_t t = first; t < last; ++t) {
+      for (int64_t i = begin; i < end; ++i) visit(i, t, codes.values[i * codes.num_tables + t]);
     }
   }
-  for (int64_t t = 0; t < count; ++t) {
-    int32_t* ends = &next[t * width];
+}
+
+}  // namespace
+
+int64_t SortTables(const Codes& codes, int64_t first, int64_t last, int32_t* offsets, int32_t* members) {
+  const int64_t width = codes.num_buckets + 1;
+  std::vector<int32_t> next((last - first) * width, 0);  // counts first, then the place of the next member
+  int64_t bad = -1;
+  ForEachCode(codes, first, last, [&](int64_t i, int64_t t, int64_t code) {
+    if (code < codes.num_buckets) {
+      ++next[(t - first) * width + code + 1];
+    } else if (bad < 0 || i < bad) {
+      bad = i;
+    }
+  });
+  if (bad >= 0) return bad;
+  for (int64_t t = first; t < last; ++t) {
+    int32_t* ends = &next[(t - first) * width];
     for (int64_t bucket = 1; bucket < width; ++bucket) ends[bucket] += ends[bucket - 1];
   }
   std::copy(next.begin(), next.end(), offsets + first * width);
-  for (int64_t i = 0; i < codes.num_classes; ++i) {
-    const uint16_t* row = codes.values + i * codes.num_tables + first;
-    for (int64_t t = 0; t < count; ++t) {
-      members[(first + t) * codes.num_classes + next[t * width + row[t]]++] = static_cast<int32_t>(i);
-    }
-  }
+  ForEachCode(codes, first, last, [&](int64_t i, int64_t t, int64_t code) {
+    members[t * codes.num_classes + next[(t - first) * width + code]++] = static_cast<int32_t>(i);
+  });
   return -1;
 }
 

@@ -5,7 +5,7 @@
 
 namespace tfxc {
 
-// The number of tables sorted in one pass over the codes: so few that the ends of all buckets stay in the cache.
+// The number of tables that one thread sorts at once: so few that the ends of all buckets stay in the cache.
 constexpr int64_t kTablesAPass = 8;
 
 struct Codes {
