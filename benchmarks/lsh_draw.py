@@ -3,12 +3,10 @@
     python benchmarks/lsh_draw.py [--sizes 10000 100000 1000000] [--negatives 100]
 
 There are 256 queries of D = 64, and T = 16 tables of 4 bits. The peers are the same draws in TensorFlow ops,
-and the logits of all classes, which a draw from the softmax needs. The program also times a refresh, of all
-classes and of a few that changed.
+and the logits of all classes, which a draw from the softmax needs.
 """
 
 import argparse
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -43,9 +41,8 @@ def head_of(num_classes):
 def sampler_of(head, negatives, **options):
     sampler = LSH(negatives, seed=0, **options)
     sampler.build((head.num_classes, DIM))
-    start = time.perf_counter()
     sampler.refresh(head)
-    return sampler, time.perf_counter() - start
+    return sampler
 
 
 def drawing(sampler, query, labels, stock=False):
@@ -65,20 +62,16 @@ def main():
     parser.add_argument("--negatives", type=int, default=100)
     add_results(parser)
     args = parser.parse_args()
-    random, tasks, refreshes = np.random.default_rng(1), {}, []
+    random, tasks = np.random.default_rng(1), {}
     for size in args.sizes:
         head = head_of(size)
         query = tf.constant(random.normal(size=(QUERIES, DIM)).astype(np.float32))
         labels = tf.constant(random.integers(size, size=(QUERIES, 1)), tf.int32)
         for name, options in VARIANTS.items():
-            sampler, seconds = sampler_of(head, args.negatives, **options)
+            sampler = sampler_of(head, args.negatives, **options)
             tasks[name, size] = drawing(sampler, query, labels)
             if name == "draws":
                 tasks["draws in TensorFlow ops", size] = drawing(sampler, query, labels, stock=True)
-                tf_variable(head.table)[: size // 100].assign(tf.random.normal([size // 100, DIM]))
-                start = time.perf_counter()
-                sampler.refresh(head)
-                refreshes.append([f"{size:,}", seconds * 1e3, (time.perf_counter() - start) * 1e3])
         table = tf_variable(head.table)
         logits = tf.function(lambda query=query, table=table: tf.matmul(query, table, transpose_b=True))
         tasks["logits of all classes", size] = lambda logits=logits: logits().shape
@@ -89,7 +82,6 @@ def main():
         rows.append([name, *times, times[-1] / times[0]])
     columns = [*(f"ms at {size:,}" for size in args.sizes), "last / first"]
     show(f"{args.negatives} negatives for {QUERIES} queries", rows, ["", *columns])
-    show("A refresh, T = 16 of 4 bits", refreshes, ["classes", "first, ms", "1 % changed, ms"])
     keep(args.results)
 
 
