@@ -60,7 +60,7 @@ HEADS = {
     "sparse, groups of 16 at random": (*GROUPED, "16", "--label-order", "random"),
     "sparse, direct": ("--heads", "sparse-direct"),
     "sparse, narrow": (*SPARSE, "--num-inputs", "800"),
-    "sparse, narrow, linear": (*SPARSE, "--num-inputs", "800", "--wide-activation", "linear"),
+    "sparse, narrow, ReLU": (*SPARSE, "--num-inputs", "800", "--wide-activation", "relu"),
     "dense, narrow": ("--heads", "dense", "--dim", "76"),
     "MACH, a quarter": ("--heads", "mach"),
 }
