@@ -235,7 +235,7 @@ def rows_of(results, data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=("tags", "items"))
+    parser.add_argument("task", choices=("tags", "items"), nargs="?", default="tags")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--heads", nargs="+")
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))

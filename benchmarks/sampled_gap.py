@@ -69,12 +69,14 @@ def run(make_sampler, optimizer, rate, every, times, split, seed, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="purchases; none come along")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--output", type=Path, default=Path("runs/sampled_gap"))
     add_results(parser)
     args = parser.parse_args()
+    if args.data is None:
+        parser.exit(message="Nothing to do without --data.\n")
     split = tfxc.data.leave_last_out(tfxc.data.read_sequences(args.data))
     results = {name: [] for name in args.rows}
     for seed in args.seeds:

@@ -65,8 +65,8 @@ class MIDX(Sampler):
             codebook quantises half of the dimensions).
         class_weights: "frequency" (m_i and the weights of the k-means as above), or "uniform": all are 1, as
             in the paper.
-        shared: one set of draws for the whole batch, from the mean of its queries' Q; on parameter servers
-            from the Q of its mean query.
+        shared: one set of draws for the whole batch, from the mean of its queries' Q; in a cluster from the
+            Q of its mean query.
         seed: int, see ``Sampler``.
 
     Raises:
