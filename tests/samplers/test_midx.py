@@ -264,8 +264,9 @@ def test_without_queries(shared):
 
 
 @pytest.mark.traced
-def test_queries_that_are_not_finite_are_an_error():
-    sampler = make(3, 20)
+@pytest.mark.parametrize("shared", [False, True])
+def test_queries_that_are_not_finite_are_an_error(shared):
+    sampler = make(3, 20, shared=shared)
     sampler.build((20, 4))
     before = tf_variable(sampler.queries.mean).numpy()
     query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])

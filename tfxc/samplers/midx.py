@@ -13,6 +13,7 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
+from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
@@ -210,7 +211,8 @@ class MIDX(Sampler):
         logits = tf.matmul(left, first, transpose_b=True), tf.matmul(right, second, transpose_b=True)
         if step.all_queries is None:
             return _CellLogits(*logits)
-        weight = cell_weights(*logits, tf_variable(self.cell_mass))
+        with tf.control_dependencies(finite_rows(query, "query")):  # else the index would seem to be broken
+            weight = cell_weights(*logits, tf.convert_to_tensor(tf_variable(self.cell_mass)))
         nothing = tf.zeros([1, self.num_codewords])
         return _CellLogits(nothing, nothing, cell_weight=weight)
 
