@@ -1,3 +1,5 @@
+"""Parameters of tests of which only the first belong to the quick suite."""
+
 import pytest
 
 
