@@ -1,0 +1,114 @@
+"""Sentences that keep their subject waiting: ``python tests/inverted_openings.py`` lists and counts them.
+
+It reads the Markdown, the docstrings and the comments of the repository. Tables, headings, programs and
+examples hold no sentences here. ``tests/test_inverted_openings.py`` bounds how many there are.
+"""
+
+import ast
+import itertools
+import re
+import subprocess
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BE = r"(?:is|are|was|were)"
+AUXILIARY = rf"(?:{BE}|does|do|did|has|have|had|can|could|will|would|must|may)"
+VERB = (
+    rf"(?:{AUXILIARY}|belongs?|comes?|costs?|counts?|depends?|differs?|fails?|gives?|goes|has|holds?|leaves|lies|"
+    "makes?|matters?|means|meets?|needs?|stands?|stays|takes|travels?|works)"
+)
+PRONOUN = "(?:it|they|there|these|this|that|he|she|we|you|one|each|both|all|some|which)"
+PLACE = "In|On|At|By|From|To|For|With|Under|Behind|Beside|Between|Among|Beyond|Below|Above"
+PATTERNS = {
+    "Of ...": "Of ",
+    "Whose ...": "Whose ",
+    # With one verb it is a label, such as "How many seeds there were".
+    "What is gained is": rf"(?:What|Which|Who|How|Why)\b[^?:]* {VERB}\b[^?:]* {VERB}\b[^?]*$",
+    "To score all takes": rf"To \w[^,:]* (?:{BE}|takes|costs|needs|would)\b",
+    "Nor does it": rf"(?:So|Nor|Neither|Hardly|Never|Not|Only|Such) (?:\w+ )?{AUXILIARY} ",
+    "Measured is": rf"(?:[A-Z]\w+ed|Kept|Left|Lost|Known|Given|Gone|Made|Drawn) {BE} ",
+    "In front stands": rf"(?:{PLACE}) (?:\w+ )?(?!{PRONOUN} )[\w`]+ (?:{BE}|stands?|lies?|comes?|belongs?) ",
+}
+
+
+def paragraphs_of_markdown(text):
+    text = re.sub(r"^```.*?^```", "\n", text, flags=re.M | re.S)
+    text = re.sub(r"^(?:\||#|<|!\[| {4,}>>>|:::).*", "\n", text, flags=re.M)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # a link is its words
+    return re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", text)
+
+
+def paragraphs_of_python(path):
+    source = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (
+            docstring := ast.get_docstring(node)
+        ):
+            docstring = re.sub(r"^ *>>>.*(?:\n.+)*", "\n", docstring, flags=re.M)
+            yield from re.split(r"\n\s*\n|(?:^|\n) *(?:[*-] |[\w`*, ]+: ?(?=\n|[A-Z`]))", docstring)
+    with path.open("rb") as file:
+        comments = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+    yield from joined((token.start, token.string) for token in comments)
+
+
+def paragraphs_of_cpp(path):
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines())
+    yield from joined(
+        ((row, line.index("//")), line[line.index("//") :]) for row, line in lines if "//" in line
+    )
+
+
+def joined(comments):
+    """Comments below each other as one paragraph."""
+    for _, block in itertools.groupby(
+        enumerate(comments), lambda item: (item[1][0][0] - item[0], item[1][0][1])
+    ):
+        yield " ".join(text.lstrip("#/ ") for _, (_, text) in block)
+
+
+def sentences_of(paragraph):
+    words = re.sub(r"\s+", " ", paragraph).strip()
+    for sentence in re.split(r"(?<=[.!?])\)? (?=[\[(\"*_`]*[A-Z])", words):
+        if len(sentence.split()) > 2:
+            yield sentence.strip("*_ ")
+
+
+def repository():
+    """Pairs of a file and its sentences."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    readers = {
+        ".md": lambda path: paragraphs_of_markdown(path.read_text(encoding="utf-8")),
+        ".py": paragraphs_of_python,
+        ".cc": paragraphs_of_cpp,
+        ".h": paragraphs_of_cpp,
+    }
+    for path in map(ROOT.joinpath, listed.splitlines()):
+        if path.suffix in readers:
+            yield (
+                path.relative_to(ROOT),
+                list(itertools.chain(*map(sentences_of, readers[path.suffix](path)))),
+            )
+
+
+def opening_of(sentence):
+    """The kind of inverted opening, or None."""
+    return next((name for name, pattern in PATTERNS.items() if re.match(pattern, sentence)), None)
+
+
+def main():
+    number, counts = 0, dict.fromkeys(PATTERNS, 0)
+    for path, sentences in repository():
+        number += len(sentences)
+        for sentence in sentences:
+            if opening := opening_of(sentence):
+                counts[opening] += 1
+                print(f"{path}: {sentence}")
+    for name, count in counts.items():
+        print(f"{count:5} {name}")
+    inverted = sum(counts.values())
+    print(f"{inverted} of {number} sentences, {1000 * inverted / number:.1f} in 1,000")
+
+
+if __name__ == "__main__":
+    main()
