@@ -7,8 +7,8 @@
 Packed rows are trained twice: as few a step as have the targets of the padded step, and as many as the padded
 step has, which makes fewer steps. An epoch has one refresh of MIDX. The first epoch, in which steps are
 traced, is not timed. Generated histories have lengths of a geometric distribution and items by Zipf's law:
-there is nothing to recommend. Of data, the last item of each history is the target, all items but those seen
-are ranked.
+there is nothing to recommend. In data, the last item of each history is the target, and all items but those
+seen are ranked.
 """
 
 import argparse

@@ -96,7 +96,7 @@ def times(model, queries):
     follow = tf.function(lambda: head.observe(queries))
 
     def eight(function):
-        """Of eight steps in a row one takes in its queries."""
+        """One of eight steps in a row takes in its queries."""
         return lambda: [function() for _ in range(8)]
 
     @tf.function

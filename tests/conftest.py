@@ -63,7 +63,7 @@ def graphs_are_traced(request, monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def garbage_is_collected_once_a_module():
-    """What stays, such as traced functions that a module caches, is not looked through again."""
+    """Objects that stay, such as traced functions that a module caches, are not looked through again."""
     yield
     gc.collect()
     gc.freeze()
@@ -109,7 +109,7 @@ def pytest_runtest_setup(item):
 EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
 
 
-# What a test hands to tf.function is for AutoGraph where that is what it tries; elsewhere it is time.
+# AutoGraph rewrites the functions of this test alone; elsewhere it would only take time.
 AUTOGRAPH = "test_autograph"
 
 

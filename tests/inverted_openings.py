@@ -19,12 +19,13 @@ VERB = (
     "makes?|matters?|means|meets?|needs?|stands?|stays|takes|travels?|works)"
 )
 PRONOUN = "(?:it|they|there|these|this|that|he|she|we|you|one|each|both|all|some|which)"
+QUESTION = "what|which|whom?|how|why"
 PLACE = "In|On|At|By|From|To|For|With|Under|Behind|Beside|Between|Among|Beyond|Below|Above"
 PATTERNS = {
     "Of ...": "Of ",
     "Whose ...": "Whose ",
     # With one verb it is a label, such as "How many seeds there were".
-    "What is gained is": rf"(?:What|Which|Who|How|Why)\b[^?:]* {VERB}\b[^?:]* {VERB}\b[^?]*$",
+    "What is gained is": rf"(?:(?:{PLACE}) )?(?i:{QUESTION})\b[^?:]* {VERB}\b[^?:]* {VERB}\b[^?]*$",
     "To score all takes": rf"To \w[^,:]* (?:{BE}|takes|costs|needs|would)\b",
     "Nor does it": rf"(?:So|Nor|Neither|Hardly|Never|Not|Only|Such) (?:\w+ )?{AUXILIARY} ",
     "Measured is": rf"(?:[A-Z]\w+ed|Kept|Left|Lost|Known|Given|Gone|Made|Drawn) {BE} ",

@@ -78,7 +78,7 @@ def all_probs(sampler, query):
 
 
 def p_value(ids, probs):
-    """Of the chi-square test, the classes expected fewer than 5 times taken together."""
+    """The p-value of the chi-square test; classes expected fewer than 5 times count as one."""
     probs = np.asarray(probs, np.float64)
     counts, expected = np.bincount(ids, minlength=len(probs)).astype(float), probs / probs.sum() * len(ids)
     rare = expected < 5

@@ -40,7 +40,7 @@ FLOORS = (
     {"model", "serving"},
     {"catalogue"},
 )
-# What Keras keeps to itself, and which Keras runs: for _keras alone to know. So is all that begins so.
+# What Keras keeps to itself, and which Keras runs: for _keras alone to know, and all that begins so.
 KERAS_PRIVATE = {"IS_KERAS_3", "_flatten_layers", "_learning_rate", "_trainable_variables", "_index_dict"}
 KERAS_PRIVATE |= {"_autocast", "_iterations", "_supports_tf_logs", "_chief_worker_only", "_direction"}
 KERAS_PREFIX = "_keras"

@@ -146,8 +146,8 @@ def _packed(labels):
 def flatten_examples(query, labels, sample_weight=None, mask=None):
     """Returns queries [N, D], labels [N, P], weights [N] and positions [N, 2] in the batch of what counts.
 
-    Of sequence queries [B, T, D] with labels [B, T] or [B, T, P] only the positions count that carry a label
-    and are not masked. Of queries [B, D] with labels [B] or [B, P] every example counts, and the positions
+    For sequence queries [B, T, D] with labels [B, T] or [B, T, P], the positions count that carry a label and
+    are not masked. For queries [B, D] with labels [B] or [B, P] every example counts, and the positions
     are None.
 
     Args:

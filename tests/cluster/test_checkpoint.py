@@ -14,7 +14,7 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable, weights_of
 
-# What lies in a checkpoint depends on Keras; how its files are written, kept and checked does not.
+# The contents of a checkpoint depend on Keras; the way its files are written, kept and checked does not.
 both_keras = pytest.mark.both_keras
 
 

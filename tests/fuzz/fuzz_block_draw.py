@@ -122,7 +122,7 @@ def log_q(products, sizes, mass, of_block, kernel):
     of_mass = mass_error / floored + mass_error.sum(1, keepdims=True) / floored.sum(1, keepdims=True)
     share = floored / floored.sum(1, keepdims=True)
     own = error / weights + (errors / sums)[:, of_block] + of_mass[:, of_block]
-    # Of two nearly equal running sums the difference has an error of its own.
+    # The difference of two nearly equal running sums has an error of its own.
     own += 1e-14 * sums[:, of_block] / weights + 1e-14 / share[:, of_block]
     want = np.log(weights) - np.log(sums)[:, of_block] + np.log(share)[:, of_block]
     return want, np.where(own < 0.3, 2 * own, np.inf) + 1e-5 * (1 + np.abs(want))

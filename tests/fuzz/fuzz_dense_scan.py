@@ -89,7 +89,7 @@ def check(query, rows, bias, exclude, k, options, found, upstream, of_reduced, r
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(wide)
         total, reduced, scores = total_of(wide[1], options)
-        # What is taken away along a row leaves the rounding errors of all there was.
+        # The part that is taken away along a row leaves the rounding errors of all there was.
         along, *_ = total_of(directions(wide[1]), {**options, "normalize": False})
     close(found.reduced, reduced, len(rows))
     close(found.scores, scores, 1)

@@ -84,7 +84,7 @@ def make_tables(arrays, shape, kind):
 
 
 def scores_of(tables, family, decoder, exclude):
-    """Of all classes [B, L] in float64; -inf for those that are passed over and for NaN."""
+    """Scores of all classes [B, L] in float64; -inf for those that are passed over and for NaN."""
     buckets = family.buckets(tf.range(family.num_keys)).numpy()
     values = np.stack([tables[:, r, own].astype(np.float64) for r, own in enumerate(buckets)])
     with np.errstate(invalid="ignore"):

@@ -15,7 +15,7 @@ QUERIES = st.one_of(SIZES, st.integers(1, 200))
 CLASSES = st.one_of(*[SIZES] * 15, st.sampled_from([500, 2000]))
 GROUPS = st.sampled_from([1, 1, 2, 3, 16, 100])
 FAN_INS = st.sampled_from([0, *[1] * 4, *[2, 3, 5, 8] * 2, 17, 32])
-# Of a sum of float32 terms, relative to the sum of their sizes.
+# The error of a sum of float32 terms, relative to the sum of their sizes.
 ROUNDING = 4e-6
 LEAST_SLOPE = np.exp(-69.0)  # of a log-sum-exp: below it the kernels give 0
 MORE_GRADIENTS = 8  # of the same head

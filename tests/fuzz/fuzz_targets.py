@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 @contextlib.contextmanager
 def limited_memory(most=6 << 30):
-    """What allocates so many bytes more than are in use fails, and does not take the machine with it."""
+    """Allocations of so many bytes more than are in use fail, and do not take the machine with them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + most, hard))

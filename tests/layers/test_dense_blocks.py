@@ -26,7 +26,7 @@ from tfxc.optimizers import LazyAdam
 LOSSES = pytest.mark.parametrize(
     "loss", [SoftmaxCrossentropy(), BinaryCrossentropy(), SquaredHinge()], ids=lambda loss: loss.name
 )
-# How classes are read and how logits are reduced meet in a block of logits alone: each of both, no pairs.
+# Reading classes and reducing logits meet in a block of logits alone: each of both, no pairs.
 LOSS_OR_CONFIGURATION = pytest.mark.parametrize(
     ("loss", "name"),
     [(SoftmaxCrossentropy(), name) for name in CONFIGURATIONS]
@@ -281,7 +281,7 @@ def test_no_tensor_of_all_logits_where_the_best_are_found(way, what, name):
 
     query = tf.constant(queries(num_queries, dim))
     check_sizes(all_shapes(tf.function(found).get_concrete_function(query)), layer, num_queries)
-    # How many classes are in a block no graph knows. 4096 rows of all logits would be 655 MB.
+    # No graph knows how many classes are in a block. 4096 rows of all logits would be 655 MB.
     query = tf.constant(queries(4096, dim))
     assert with_peak(lambda: found(query))[1] < 300e6
 

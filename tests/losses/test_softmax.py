@@ -141,7 +141,7 @@ def test_estimators_by_hand(hits):
 def test_positives_that_were_passed_over_by_hand(slots):
     """To the other positives, and to nce, they are the candidates that they would have been.
 
-    Of its own slots a positive stands in one.
+    A positive stands in one of its own slots.
     """
     none, slots = [-1, -1, -1, -1], np.array(slots)
     two_slots = tf.constant([slots], tf.float32)

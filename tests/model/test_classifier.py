@@ -444,7 +444,7 @@ def test_what_is_refused_comes_with_its_remedy():
     ]:
         with pytest.raises(ValueError, match=message):
             tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
-    # Of titles, as of real labels, several may be alike.
+    # Several titles may be alike, as real labels are.
     alike = ["painting"] * NUM_CLASSES
     assert tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=alike).class_names
     with pytest.raises(ValueError, match="needs labels"):
@@ -484,7 +484,7 @@ def mixed_precision():
 
 @pytest.mark.both_keras
 def test_numbers_reach_the_encoder_as_they_are(mixed_precision):
-    """Of 4,097 bfloat16 keeps 4,096."""
+    """In bfloat16 4,097 becomes 4,096."""
     inputs = keras.Input((1,))
     digits = keras.layers.Lambda(lambda x: tf.math.floormod(x, 8.0), output_shape=(1,), dtype="float32")
     model = make_model(encoder=keras.Model(inputs, keras.layers.Dense(DIM)(digits(inputs))))

@@ -30,7 +30,7 @@ class Problem:
         return np.where(self.ids >= 0, picked, 0.0)
 
     def gradients(self, of_logits):
-        """Of query, weights and bias, from those of all logits [N, L]."""
+        """Gradients of query, weights and bias, from those of all logits [N, L]."""
         of_rows = of_logits.T @ self.query
         of_weights = np.take_along_axis(of_rows, self.inputs, 1)
         return of_logits @ self.dense, of_weights, of_logits.sum(0)[: len(self.bias.numpy())]

@@ -241,7 +241,7 @@ def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder)
     scores, ids = (tensor.numpy() for tensor in top_k(tables, family, 5, 20, exclude, decoder))
     recall = np.mean([len(set(one) & set(other)) / 5 for one, other in zip(ids, exact, strict=True)])
     assert recall > 0.95
-    # What is found has its exact score, once, and is not excluded.
+    # Each class that is found has its exact score, once, and is not excluded.
     want = np.take_along_axis(numpy_scores(tables, family, decoder), ids, 1)
     np.testing.assert_allclose(scores, want, rtol=1e-5)
     assert all(len(set(row)) == 5 for row in ids) and (np.diff(scores) <= 0).all()

@@ -52,7 +52,7 @@ def test_without_spread_it_is_the_score_of_the_mean_query():
 @pytest.mark.traced
 @pytest.mark.parametrize("spread", [0.3, 1.0])
 def test_the_mean_of_the_softmaxes_of_normal_queries(spread):
-    """Of 20,000 classes, normal as well; three of them are looked at, the last far away."""
+    """20,000 classes are normal as well; three of them are looked at, the last far away."""
     random = np.random.default_rng(0)
     classes = 0.5 + 0.7 * random.normal(size=(20_000, 4)) * [1, 0.5, 1, 2]
     seen = random.normal(size=4) + spread * random.normal(size=(2000, 4)) * [1, 2, 0, 0.5]

@@ -477,7 +477,7 @@ def test_names_in_and_out(tmp_path, with_index):
     # An index that scans nothing makes nothing on load, so a strategy does not keep it from being loaded.
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope() if with_index else contextlib.nullcontext():
         served = tf.saved_model.load(str(tmp_path / "1"))
-    # Of six items one is unknown, and the encoder takes the last four.
+    # One of six items is unknown, and the encoder takes the last four.
     history = tf.constant(
         [[names[9], names[8], names[2], "retired", names[5], names[1]], [names[3]] + [""] * 5]
     )

@@ -113,7 +113,7 @@ def one_file(path) -> File:
 def find_files(source) -> list[File]:
     """Returns the files of a path, URI, pattern such as `part-*.parquet`, folder, or list of these, in order.
 
-    Of a folder, the files of one kind count: Parquet files by their suffix if there are any, or else those of
+    In a folder, the files of one kind count: Parquet files by their suffix if there are any, or else those of
     text, or else files without a suffix. Names that begin with "_" or "." do not count.
 
     Raises:

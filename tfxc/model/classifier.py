@@ -79,7 +79,7 @@ class ExtremeClassifier(
 
     Returns:
         From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first; id -1 where fewer
-        than k classes are left. Of a sequence, the query of the last unmasked position is used.
+        than k classes are left. A sequence answers by the query of its last unmasked position.
 
     Raises:
         ValueError: for arguments that do not fit together.

@@ -11,8 +11,8 @@ _POINTS_PER_CODEWORD = 512
 def rows_to_fit(head, num_rows, seed, weights):
     """The class vectors float32 [n, D] that k-means sees, n <= num_rows, and their weights [n].
 
-    Uniform draws of rows would miss most classes that matter. Of 400 thousand classes by Zipf's law, the
-    thousand heaviest have half of the weight, and one in twelve of them would be among the rows.
+    Uniform draws of rows would miss most classes that matter. By Zipf's law the thousand heaviest of 400
+    thousand classes have half of the weight, and one in twelve of them would be among the rows.
     """
     ids, weights = sample_by_weight(weights, num_rows, seed)
     return vectors_of(head, ids), weights

@@ -22,8 +22,8 @@ class BlockTopK:
     lower id wins among equal scores, as in ``tf.math.top_k`` over the whole row. A logit that is NaN, such as
     that of a class whose vector has diverged, never ranks; the others rank as they would without it.
 
-    Of many best ones a carry holds the k best as of a while ago, and whatever was above the last of these
-    since then; they are ranked when they have become three times as many.
+    If k is large, a carry holds the k best as of a while ago, and whatever was above the last of these since
+    then; they are ranked when they have become three times as many.
 
     Args:
         k: int32 scalar.

@@ -68,8 +68,8 @@ def _moments_of(query, num_inputs, dim, seed):
 def basis_of(moments, before):
     """An orthonormal basis float32 [d, E] of the range of the moments [E, d].
 
-    Of all bases it is the one nearest to ``before``, so that what was projected before stays comparable while
-    the range hardly turns.
+    It is the basis nearest to ``before``, so that earlier projections stay comparable while the range hardly
+    turns.
     """
     basis = np.linalg.qr(moments)[0]
     left, _, right = np.linalg.svd(basis.T @ before.T)  # the orthogonal Procrustes problem
