@@ -11,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 ROOT = Path(__file__).resolve().parent
+SKIPS_OPS = os.environ.get("TFXC_SKIP_OPS") == "1"
 sys.path.insert(0, str(ROOT))  # a build front end does not run here
 
 from custom_ops import build  # noqa: E402
@@ -21,7 +22,8 @@ class BuildOps(build_ext):
 
     A machine without a compiler gets the package without it (tfxc then runs its
     TensorFlow reference path) and one warning. A compiler that fails stops the
-    installation with its own message, unless ``TFXC_SKIP_OPS=1`` says to go on without.
+    installation with its own message, unless ``TFXC_SKIP_OPS=1`` says to go on without: such a wheel is one
+    for every system.
     ``TFXC_PREBUILT_OPS=folder`` packs libraries that were compiled before (custom_ops/build_wheel.py).
     """
 
@@ -30,7 +32,7 @@ class BuildOps(build_ext):
         if prebuilt := os.environ.get("TFXC_PREBUILT_OPS"):
             shutil.copytree(prebuilt, library.parent, dirs_exist_ok=True)
             return
-        if os.environ.get("TFXC_SKIP_OPS") == "1":
+        if SKIPS_OPS:
             library.unlink(missing_ok=True)  # an earlier build's would not match these sources
             return
         try:
@@ -50,11 +52,14 @@ class BuildOps(build_ext):
         return {}
 
 
-class PlatformWheel(bdist_wheel):
-    """A wheel for every Python 3 of one platform: the op library calls TensorFlow, never Python."""
+class Python3Wheel(bdist_wheel):
+    """A wheel for every Python 3 of one platform: the op library calls TensorFlow, never Python.
+
+    Without a library it is for any platform.
+    """
 
     def get_tag(self):
-        return "py3", "none", super().get_tag()[2]
+        return "py3", "none", "any" if SKIPS_OPS else super().get_tag()[2]
 
 
 def warn(message):
@@ -67,6 +72,6 @@ def warn(message):
         sys.stderr.write(text)
 
 
-COMMANDS = {"build_ext": BuildOps, "bdist_wheel": PlatformWheel}
+COMMANDS = {"build_ext": BuildOps, "bdist_wheel": Python3Wheel}
 # The extension has no sources: it marks the wheel as bound to a platform.
 setup(ext_modules=[Extension("tfxc.ops._tfxc_ops", sources=[])], cmdclass=COMMANDS)

@@ -49,13 +49,10 @@ def random_table(folder, num_classes, num_examples, sampler):
     """A table of whole clusters, like that of a trained model."""
     shape = num_examples, sampler.num_retrieved
     table = HardNegativeTable(folder, shape, sampler.query_dim, num_classes)
-    rows, rng = table.create(), np.random.default_rng(1)
-    for start in range(0, num_examples, 1 << 16):
-        block = rows[start : start + (1 << 16)]
-        first = rng.integers(0, num_classes - sampler.num_retrieved, (len(block), 1))
-        block[:] = first + np.arange(sampler.num_retrieved)
-    table.seal(rows)
-    table.swap(rows, epoch=0)
+    rng, sizes = np.random.default_rng(1), np.diff([*range(0, num_examples, 1 << 16), num_examples])
+    firsts = (rng.integers(0, num_classes - sampler.num_retrieved, (size, 1)) for size in sizes)
+    table.write((first + np.arange(sampler.num_retrieved) for first in firsts), epoch=0)
+    table.swap(0)
     return table
 
 

@@ -24,7 +24,14 @@ gc.set_threshold(50_000, 20, 50)
 typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 # Programs, which tests run in a process of their own.
-collect_ignore = ["kill_training.py", "damage_files.py", "two_devices.py", "mutants.py", "wheel.py"]
+collect_ignore = [
+    "kill_training.py",
+    "damage_files.py",
+    "two_devices.py",
+    "mutants.py",
+    "wheel.py",
+    "elsewhere.py",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -63,10 +63,7 @@ class HardNegatives:
 
     def write(self, folder):
         table = self.table(folder)
-        new = table.create()
-        new[:] = np.random.default_rng(0).integers(1000, size=(400, 8))
-        table.seal(new)
-        table.swap(new, epoch=0)
+        table.write([np.random.default_rng(0).integers(1000, size=(400, 8))], epoch=0)
 
     def read(self, folder):
         table = self.table(folder)

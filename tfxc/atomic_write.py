@@ -6,6 +6,8 @@ import os
 import shutil
 
 WRITING, _REPLACED = "writing-", "replaced-"  # how names begin before, and after, their place is taken
+# Windows opens no folder, and writes only those files through that are open for writing.
+_OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
 
 
 @contextlib.contextmanager
@@ -74,8 +76,10 @@ def sync(path):
 
 
 def sync_entry(path):
-    """Waits until a file, or the list of names in a folder, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Waits until a file is on the disk, and the list of names in a folder where a system offers that."""
+    if not _OPENS_FOLDERS and os.path.isdir(path):
+        return
+    handle = os.open(path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:
@@ -99,6 +103,6 @@ def _exchange(one, other):
     at_cwd, exchange = -100, 2
     try:
         renameat2 = ctypes.CDLL(None).renameat2
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError):  # the last on Windows, whose libraries all have names
         return False
     return renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0

@@ -1,6 +1,7 @@
 """A file of arrays with checksums, which is read exactly as it was written, or refused."""
 
 import contextlib
+import functools
 import json
 import mmap
 import os
@@ -10,7 +11,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from tfxc.atomic_write import atomic_write, sync_entry
+from tfxc.atomic_write import atomic_write
 
 _BLOCK_BYTES = 1 << 22
 _ALIGNED = 64  # alignment of an array
@@ -99,13 +100,11 @@ def _dtype_and_size(name, shape):
     return dtype, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
 
 
-def seal_array(path, name, array, notes):
+def seal_array(path, name, dtype, shape, notes):
     """Completes a file that holds the bytes of one array, so that ``read_arrays`` can read it."""
     with open(path, "r+b") as file:
-        checksums = [zlib.crc32(block) for block in _blocks(bytes_of(array))]
-        file.seek(0, os.SEEK_END)
-        _write_index(file, [[name, array.dtype.name, list(array.shape), 0, checksums]], notes)
-    sync_entry(path)
+        checksums = [zlib.crc32(block) for block in iter(functools.partial(file.read, _BLOCK_BYTES), b"")]
+        _write_index(file, [[name, np.dtype(dtype).name, list(shape), 0, checksums]], notes)
 
 
 def bytes_of(array):

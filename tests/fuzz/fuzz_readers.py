@@ -136,10 +136,8 @@ def hard_negative_files(rows, columns, damage, seed):
     arrays = Arrays(seed)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         first = HardNegativeTable(folder, (rows, columns), query_dim=2, num_classes=100)
-        new = first.create()
-        new[:] = wanted = arrays.ids((rows, columns), 100, low=-1)
-        first.seal(new)
-        first.swap(new, epoch=3)
+        wanted = arrays.ids((rows, columns), 100, low=-1)
+        first.write([wanted], epoch=3)
         path = Path(folder, os.listdir(folder)[0])
         content = path.read_bytes()
         if damage == "index":
@@ -152,7 +150,7 @@ def hard_negative_files(rows, columns, damage, seed):
             content = bytes(arrays.random.integers(256, size=200, dtype=np.uint8))
         else:
             content = damaged(arrays, content, damage)
-        del new, first  # the map of the old bytes
+        del first  # the map of the old bytes
         path.write_bytes(content)
         again = HardNegativeTable(folder, (rows, columns), query_dim=2, num_classes=100)
         CALLS["HardNegativeTable.resume"] += 1

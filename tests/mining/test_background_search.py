@@ -33,7 +33,7 @@ def test_it_writes_the_best_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(background_search, "_BLOCK_ROWS", 4)
     table, queries = collected(tmp_path)
     search = searched(table, queries)
-    np.testing.assert_array_equal(search.rows, BEST)
+    np.testing.assert_array_equal(table.mapped(epoch=1), BEST)
     assert search.recall == 1 and search.seconds > 0
 
 
@@ -53,10 +53,12 @@ def test_recall_is_that_of_what_the_head_ranks_best(tmp_path):
 
 def test_rows_of_examples_without_a_query_stay(tmp_path):
     table, queries = collected(tmp_path)
-    table.swap(searched(table, queries, -VECTORS).rows, epoch=0)
+    searched(table, queries._replace(epoch=0), -VECTORS)
+    table.swap(0)
     table, queries = collected(tmp_path, [2, 7])
     table.resume(epoch=0)
-    rows = searched(table, queries).rows
+    searched(table, queries)
+    rows = table.mapped(epoch=1)
     np.testing.assert_array_equal(rows[[2, 7]], BEST[[2, 7]])
     np.testing.assert_array_equal(rows[[0, 8]], table.rows(np.array([0, 8])))
 
@@ -72,7 +74,7 @@ def test_vectors_narrower_than_the_queries_count_as_padded():
 )
 def test_what_went_wrong_is_told_and_nothing_is_left(tmp_path, ids, vectors, message):
     search = searched(*collected(tmp_path, ids), vectors)
-    assert search.rows is None and message in search.error
+    assert not search.found and message in search.error
     assert os.listdir(tmp_path) == []
 
 
@@ -110,4 +112,4 @@ def test_it_runs_where_priorities_are_refused(tmp_path, monkeypatch):
     table, queries = collected(tmp_path)
     search = BackgroundSearch(given_vectors(VECTORS, 4), queries, table, "Flat")
     search._thread.join()
-    assert search.rows is not None and search.recall == 1
+    assert search.found and search.recall == 1

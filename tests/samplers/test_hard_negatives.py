@@ -17,10 +17,8 @@ def with_table(sampler, folder, rows=RETRIEVED):
         sampler.build((NUM_CLASSES, DIM))
     rows = np.array(rows, np.int32)
     sampler.table = HardNegativeTable(folder, rows.shape, DIM, NUM_CLASSES)
-    new = sampler.table.create()
-    new[:] = rows
-    sampler.table.seal(new)
-    sampler.table.swap(new, epoch=0)
+    sampler.table.write([rows], epoch=0)
+    sampler.table.swap(0)
     return sampler
 
 

@@ -57,8 +57,8 @@ def given_vectors(vectors, dim):
 class BackgroundSearch:
     """Searches the best classes of all collected queries and writes them to a new table.
 
-    It starts at once. While ``running`` is true nothing else may be read. Then ``rows`` is the written table,
-    with ``recall`` and ``seconds``, or None, and ``error`` says why.
+    It starts at once. While ``running`` is true nothing else may be read. Then ``found`` says whether the
+    table of the queries' epoch is written, with ``recall`` and ``seconds``; if not, ``error`` says why.
 
     Args:
         head: ``ClassVectors``.
@@ -69,7 +69,7 @@ class BackgroundSearch:
 
     def __init__(self, head, queries, table, factory):
         self.queries = queries
-        self.rows, self.recall, self.seconds = None, float("nan"), float("nan")
+        self.found, self.recall, self.seconds = False, float("nan"), float("nan")
         self.error = "the thread ended without a result"
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -96,9 +96,9 @@ class BackgroundSearch:
             lower_priority()
             with one_thread():
                 start = time.perf_counter()
-                rows, recall = self._find(head, table, factory)
-                self.recall, self.seconds = recall, time.perf_counter() - start
-                self.rows = rows
+                self.recall = self._find(head, table, factory)
+                self.seconds = time.perf_counter() - start
+                self.found = True
         except BaseException as error:  # noqa: BLE001 - training goes on after any error, and reports it
             self.error = f"{type(error).__name__}: {error}"
 
@@ -107,43 +107,37 @@ class BackgroundSearch:
         known = np.flatnonzero(seen)
         if not len(known):
             raise ValueError("no example of the epoch gave a query")
-        rows = table.create()
-        try:
-            some = values[known[:: max(1, len(known) // NUM_CHECKED)][:NUM_CHECKED]]
-            index, recall = build_index(head, factory, some, table.shape[1])
-            if head.best is not None and checked:
-                found = search(index, values[list(checked)], table.shape[1])
-                recall = share_found(head.best(np.stack(list(checked.values())), table.shape[1]), found)
-            self._fill(rows, index, table)
-            table.seal(rows)
-        except BaseException:
-            table.discard(rows)
-            raise
-        return rows, recall
+        some = values[known[:: max(1, len(known) // NUM_CHECKED)][:NUM_CHECKED]]
+        index, recall = build_index(head, factory, some, table.shape[1])
+        if head.best is not None and checked:
+            found = search(index, values[list(checked)], table.shape[1])
+            recall = share_found(head.best(np.stack(list(checked.values())), table.shape[1]), found)
+        table.write(self._blocks(index, table), self.queries.epoch)
+        return recall
 
-    def _fill(self, rows, index, table):
+    def _blocks(self, index, table):
         values, seen, *_ = self.queries
         for start in range(0, len(values), _BLOCK_ROWS):
             if self._stopped.is_set():
                 raise InterruptedError("the search was stopped")
             block = np.arange(start, min(start + _BLOCK_ROWS, len(values)))
-            rows[block] = table.rows(block)
-            block = block[seen[block]]
-            if len(block):
-                rows[block] = search(index, values[block], table.shape[1])
+            rows, known = table.rows(block), seen[block]
+            if known.any():
+                rows[known] = search(index, values[block[known]], table.shape[1])
+            yield rows
 
 
 class FinishedSearch(NamedTuple):
     """The result of a ``BackgroundSearch`` that a training had not adopted when it was interrupted.
 
-    It holds the rows of the written table, the ``Queries`` searched for, and the search's recall and seconds.
+    It holds the ``Queries`` searched for, and the search's recall and seconds.
     """
 
-    rows: np.ndarray
     queries: Queries
     recall: float
     seconds: float
     running: bool = False
+    found: bool = True
 
     def stop(self):
         """It has ended."""

@@ -191,8 +191,9 @@ class HardNegativeMining(FitCallback):
         state |= {"rows": self._table.in_use, "rows_epoch": self._table.epoch, "collected": self._collected}
         if collecting is not None:
             state["collecting"] = collecting._replace(values=np.array(collecting.values))
-        if search is not None and not search.running and search.rows is not None:
-            state["found"] = [search.rows, search.queries.epoch, search.recall, search.seconds]
+        if search is not None and not search.running and search.found:
+            epoch = search.queries.epoch
+            state["found"] = [self._table.mapped(epoch), epoch, search.recall, search.seconds]
         elif search is not None:
             state["searched"] = search.queries
         return {name: tuple(part) if isinstance(part, Queries) else part for name, part in state.items()}
@@ -217,7 +218,8 @@ class HardNegativeMining(FitCallback):
                 table.collecting.checked.update(checked)
             if "found" in state:
                 rows, epoch, *figures = state["found"]
-                self._search = FinishedSearch(table.copy_of(rows), Queries(None, None, None, epoch), *figures)
+                table.write([rows], epoch)
+                self._search = FinishedSearch(Queries(None, None, None, epoch), *figures)
             if "searched" in state:
                 self._collected = Queries(*state["searched"])
                 self._start_search()
@@ -260,14 +262,10 @@ class HardNegativeMining(FitCallback):
     def _adopt(self):
         """Takes the rows of a search that has ended."""
         search, self._search = self._search, None
-        if search.rows is None:
+        if not search.found:
             self._report(search.error)
             return
-        try:
-            self._table.swap(search.rows, search.queries.epoch)
-        except OSError as error:
-            self._report(error)
-            return
+        self._table.swap(search.queries.epoch)
         self._recall, self._seconds = search.recall, search.seconds
 
     def _report(self, error):

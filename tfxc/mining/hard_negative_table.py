@@ -1,5 +1,6 @@
 """The hard classes of every example, in memory-mapped files: a whole one is always on disk."""
 
+import contextlib
 import os
 import re
 import tempfile
@@ -8,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfxc.atomic_write import put_in_place
+from tfxc.atomic_write import WRITING, atomic_write
 from tfxc.checked_file import DamagedFile, read_arrays, seal_array
 
 _NAME = "hard-negatives-of-epoch-{:06d}.table"
 _PATTERN = re.compile(r"hard-negatives-of-epoch-(\d{6})\.table")
 _ROWS, _CLASSES = "rows", "classes"
+_ZEROS = 1 << 24  # bytes written at once where the system cannot reserve space
 NUM_CHECKED = 256  # examples that tell how much a search finds
-_UNFINISHED = "hard-negatives-", ".writing"  # start and end of the name of a file that is not whole
 
 
 class Queries(NamedTuple):
@@ -37,10 +38,10 @@ class Queries(NamedTuple):
 class HardNegativeTable:
     """Class ids [N, R], a row for each example, and the queries collected for the next table.
 
-    A new table is written beside the old one and renamed when it is whole, so a killed process leaves the
-    old table or the new one. The name of a file holds the epoch of its queries, its end holds shape, type and
-    checksums. Disk space is reserved before anything is mapped: a full disk is an ``OSError`` at once, not a
-    crash later.
+    A new table is written beside the old one and renamed when it is whole, before anything maps it, so a
+    killed process leaves the old table, the new one or both. The name of a file holds the epoch of its
+    queries, its end holds shape, type and checksums. Disk space for queries is reserved before they are
+    mapped: a full disk is an ``OSError`` at once, not a crash later.
 
     Args:
         folder: where the files are.
@@ -68,18 +69,17 @@ class HardNegativeTable:
         Raises:
             ValueError: if the table is of another shape, as for other data, of other classes, or damaged.
         """
-        for path in self.folder.glob("*".join(_UNFINISHED)):
+        for path in self.folder.glob(WRITING + _NAME.replace("{:06d}", "*")):
             path.unlink()
-        found = {
-            int(match[1]): match[0] for match in map(_PATTERN.fullmatch, os.listdir(self.folder)) if match
-        }
+        matches = map(_PATTERN.fullmatch, os.listdir(self.folder))
+        found = {int(match[1]) for match in matches if match}
         newest = max((own for own in found if own <= epoch), default=None)
         if newest is not None:
-            path = self.folder / found.pop(newest)
-            self._check_whole(path)
-            self._map(path, newest)
-        for name in found.values():
-            (self.folder / name).unlink()
+            found.remove(newest)
+            self._check_whole(self._path(newest))
+            self._map(newest)
+        for old in found:
+            self._remove(old)
 
     def _check_whole(self, path):
         try:
@@ -99,55 +99,47 @@ class HardNegativeTable:
                 "order. Delete it, and the mining of hard negatives starts anew, or name another directory."
             )
 
-    def _map(self, path, epoch):
-        self.in_use, self.epoch = np.memmap(path, np.int32, "r", shape=self.shape), epoch
+    def mapped(self, epoch):
+        """The rows int32 [N, R] that were written for the queries of an epoch, memory-mapped."""
+        return np.memmap(self._path(epoch), np.int32, "r", shape=self.shape)
 
-    def create(self):
-        """A new memory-mapped table int32 [N, R], to write and then give to ``seal`` and ``swap``.
+    def _map(self, epoch):
+        self.in_use, self.epoch = self.mapped(epoch), epoch
 
-        Raises OSError if there is no space on the disk.
+    def write(self, blocks, epoch):
+        """Writes blocks int32 [n, R] of all rows, in order, found for the queries of an epoch: see ``swap``.
+
+        Raises OSError if there is no space on the disk. Then, and if ``blocks`` raises, nothing is left.
         """
-        start, end = _UNFINISHED
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=start, suffix=end, delete=False) as file:
-            try:
-                _reserve(file, 4 * self.shape[0] * self.shape[1])
-            except OSError:
-                os.unlink(file.name)
-                raise
-        return np.memmap(file.name, np.int32, "r+", shape=self.shape)
+        with atomic_write(self._path(epoch)) as aside:
+            with open(aside, "wb") as file:
+                for rows in blocks:
+                    file.write(np.ascontiguousarray(rows, np.int32))
+            seal_array(aside, _ROWS, np.int32, self.shape, {_CLASSES: self.classes})
 
-    def discard(self, new):
-        """Removes a table that ``create`` gave and that is not used."""
-        os.unlink(new.filename)
-
-    def seal(self, new):
-        """Adds the checksums to a table that is written, and waits until it is on the disk."""
-        new.flush()
-        seal_array(new.filename, _ROWS, new, {_CLASSES: self.classes})
-
-    def swap(self, new, epoch):
-        """Replaces the table by a sealed one, searched for the queries of an epoch."""
-        path = self.folder / _NAME.format(epoch)
-        put_in_place(new.filename, path)
+    def swap(self, epoch):
+        """Replaces the table by the one that was written for the queries of an epoch."""
         old = self.epoch
-        self._map(path, epoch)
+        self._map(epoch)
         if old not in (None, epoch):
-            (self.folder / _NAME.format(old)).unlink(missing_ok=True)
+            self._remove(old)
 
     def put_back(self, rows, epoch):
         """Replaces the table by rows that were in use before; removes it if they are None."""
+        old, self.in_use, self.epoch = self.epoch, None, None
         if rows is not None:
-            self.swap(self.copy_of(rows), epoch)
-        elif self.epoch is not None:
-            (self.folder / _NAME.format(self.epoch)).unlink(missing_ok=True)
-            self.in_use = self.epoch = None
+            self.write([rows], epoch)
+            self._map(epoch)
+        if old not in (None, epoch):
+            self._remove(old)
 
-    def copy_of(self, rows):
-        """A sealed table of these rows."""
-        new = self.create()
-        new[:] = rows
-        self.seal(new)
-        return new
+    def _path(self, epoch):
+        return self.folder / _NAME.format(epoch)
+
+    def _remove(self, epoch):
+        # Windows keeps a file that a backup which is being written reads: the next ``resume`` removes it.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            self._path(epoch).unlink()
 
     def start_collecting(self, epoch):
         """Has ``collect`` keep queries until ``finish_collecting``; OSError if the disk has no space."""
@@ -190,7 +182,7 @@ class HardNegativeTable:
         if rows.size and not -1 <= rows.min() <= rows.max() < self.num_classes:
             wrong = rows[(rows < -1) | (rows >= self.num_classes)][0]
             raise ValueError(
-                f"{self.folder / _NAME.format(self.epoch)} holds the class id {wrong}, which is outside "
+                f"{self._path(self.epoch)} holds the class id {wrong}, which is outside "
                 f"[0, {self.num_classes}): the table is damaged, or of other classes. Delete it, and mining "
                 "starts anew."
             )
@@ -207,4 +199,9 @@ class HardNegativeTable:
 
 def _reserve(file, size):
     """Reserves space on the disk: on a full disk, a write to a hole in a mapped file kills the process."""
-    os.posix_fallocate(file.fileno(), 0, size)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    for start in range(0, size, _ZEROS):
+        file.write(bytes(min(_ZEROS, size - start)))
+    file.flush()

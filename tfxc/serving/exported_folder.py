@@ -1,7 +1,6 @@
 """The folder of an export: written aside, and put in its place when it is whole."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 
@@ -10,6 +9,11 @@ import tensorflow as tf
 from tfxc.arguments import local_folder
 from tfxc.atomic_write import put_in_place, recover
 from tfxc.serving.class_names import NAMES_FILE
+
+try:
+    import fcntl
+except ImportError:  # Windows, which locks no folders
+    fcntl = None  # type: ignore[assignment]
 
 _WRITTEN = "tfxc-export"  # the only name that exports use in the folder they write in
 _EXTRA = "assets.extra"  # where TensorFlow Serving looks for files of users, such as requests to warm up by
@@ -87,6 +91,9 @@ def _require_own(workplace):
 def _locked(workplace):
     """Makes a folder to write in and locks it: two exports would mix their files. A kill unlocks it."""
     os.makedirs(workplace, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
     handle = os.open(workplace, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
