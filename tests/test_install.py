@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,6 +91,15 @@ def test_the_ops_can_be_skipped(tmp_path, broken_compiler, stale_library):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     assert not stale_library.exists()
+
+
+def test_a_wheel_without_the_ops_is_for_any_system(tmp_path):
+    build = ["build", "--build-base", tmp_path / "build", "bdist_wheel", "--bdist-dir", tmp_path / "bdist"]
+    arguments = ["egg_info", "--egg-base", tmp_path, *build, "--dist-dir", tmp_path / "dist"]
+    assert run_setup(arguments, TFXC_SKIP_OPS="1").returncode == 0
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
 
 
 def test_the_source_distribution_holds_the_ops_and_no_binary(tmp_path):

@@ -1,6 +1,8 @@
-"""Installs a wheel where there is no compiler, beside each TensorFlow it is for, and trains the quickstart.
+"""Installs wheels where there is no compiler, beside each TensorFlow they are for, and trains the quickstart.
 
     python tests/wheel.py dist/tfxc-*.whl [--tensorflow 2.19 2.20 2.21]
+
+A wheel for any system is tried with the newest.
 
 Every version gets a new environment in a folder that is removed afterwards. Prints the seconds that each
 took to install, to import and to train; the exit status is 1 if one of them failed.
@@ -16,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CHECK = "import tfxc; from tfxc.ops import library; assert library.available()"
+CHECK = "import tfxc; from tfxc.ops import library; assert library.available() == {}"
 
 
 def quickstart():
@@ -36,24 +38,34 @@ def check(wheel, version, folder):
     python = Path(folder, "bin", "python")
     packages = [f"tensorflow=={version}.*", str(wheel.resolve())]
     install = timed(python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", *packages, cwd=folder)
-    return install, timed(python, "-c", CHECK, cwd=folder), timed(python, "-c", quickstart(), cwd=folder)
+    imported = timed(python, "-c", CHECK.format(not for_any_system(wheel)), cwd=folder)
+    return install, imported, timed(python, "-c", quickstart(), cwd=folder)
+
+
+def for_any_system(wheel):
+    return wheel.stem.endswith("-any")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("wheel", type=Path)
+    parser.add_argument("wheels", nargs="+", type=Path)
     parser.add_argument("--tensorflow", nargs="+", default=["2.19", "2.20", "2.21"], metavar="MINOR")
     args, failed = parser.parse_args(), False
-    for version in args.tensorflow:
+    pairs = [
+        (wheel, version)
+        for wheel in args.wheels
+        for version in args.tensorflow[-1 if for_any_system(wheel) else 0 :]
+    ]
+    for wheel, version in pairs:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                install, imported, trained = check(args.wheel, version, folder)
+                install, imported, trained = check(wheel, version, folder)
             except subprocess.CalledProcessError as error:
                 failed = True
-                print(f"TensorFlow {version}: FAILED, {error}", flush=True)
+                print(f"{wheel.name}, TensorFlow {version}: FAILED, {error}", flush=True)
                 continue
         seconds = f"installed in {install:.0f} s, imported in {imported:.0f} s, trained in {trained:.0f} s"
-        print(f"TensorFlow {version}: {seconds}", flush=True)
+        print(f"{wheel.name}, TensorFlow {version}: {seconds}", flush=True)
     sys.exit(failed)
 
 
