@@ -15,6 +15,7 @@ class Scored(NamedTuple):
     Args:
         logits: float32 [N, P] of positives, or [N, S] of candidates.
         log_expected_count: float32 of a shape that broadcasts to that of the logits.
+        num_classes: how many classes the candidates were drawn from, L; None where no loss reads it.
 
     Example:
         >>> candidates = Scored(logits=tf.constant([[2.0, 1.0]]), log_expected_count=tf.constant([0.5, 0.0]))
@@ -26,6 +27,7 @@ class Scored(NamedTuple):
 
     logits: tf.Tensor
     log_expected_count: tf.Tensor
+    num_classes: int | None = None
 
     @property
     def corrected(self) -> tf.Tensor:

@@ -23,7 +23,13 @@ HEADS = {
     "sparse": lambda size: tfxc.layers.UniformSparseHead(size, fan_in=2, use_bias=True, seed=1),
 }
 ROWS = {"dense": ["table"], "cosine": ["table", "bias"], "sparse": ["kernel", "indices", "bias"]}
-LOSSES = [tfxc.losses.SoftmaxCrossentropy(), tfxc.losses.BinaryCrossentropy(), tfxc.losses.SquaredHinge()]
+SMOOTHED = tfxc.losses.SoftmaxCrossentropy(label_smoothing=0.2, name="smoothed")
+LOSSES = [
+    tfxc.losses.SoftmaxCrossentropy(),
+    SMOOTHED,
+    tfxc.losses.BinaryCrossentropy(),
+    tfxc.losses.SquaredHinge(),
+]
 
 
 # A cosine head is a dense one, with more.

@@ -23,8 +23,11 @@ from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.ops import library
 from tfxc.optimizers import LazyAdam
 
+SMOOTHED = [loss(label_smoothing=0.2, name="smoothed") for loss in (SoftmaxCrossentropy, BinaryCrossentropy)]
 LOSSES = pytest.mark.parametrize(
-    "loss", [SoftmaxCrossentropy(), BinaryCrossentropy(), SquaredHinge()], ids=lambda loss: loss.name
+    "loss",
+    [SoftmaxCrossentropy(), BinaryCrossentropy(), SquaredHinge(), *SMOOTHED],
+    ids=lambda loss: loss.name,
 )
 # Reading classes and reducing logits meet in a block of logits alone: each of both, no pairs.
 LOSS_OR_CONFIGURATION = pytest.mark.parametrize(

@@ -386,7 +386,14 @@ def twins(tiny_blocks):  # noqa: F811
 
 
 LABELS = tf.constant([[3, -1], [28, 0], [-1, -1], [7, 8]])
-LOSSES = [SoftmaxCrossentropy(), SoftmaxCrossentropy(decoupled=True), BinaryCrossentropy(), SquaredHinge()]
+SMOOTHED = SoftmaxCrossentropy(label_smoothing=0.2, name="smoothed")
+LOSSES = [
+    SoftmaxCrossentropy(),
+    SMOOTHED,
+    SoftmaxCrossentropy(decoupled=True),
+    BinaryCrossentropy(),
+    SquaredHinge(),
+]
 
 
 @pytest.mark.traced

@@ -75,7 +75,7 @@ class TableOfLogits:
     approximate = False
 
     def __init__(self, logits):
-        self.logits = logits
+        self.logits, self.num_classes = logits, logits.shape[1]
 
     def effective_query(self, query):
         return tf.convert_to_tensor(query)

@@ -12,6 +12,7 @@ from loss_checks import (
     value_and_gradient,
 )
 
+from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy
@@ -40,6 +41,24 @@ def test_reductions_and_bad_input():
         BinaryCrossentropy()(labels + 5, logits)
     with pytest.raises(ValueError, match="integer class ids"):
         BinaryCrossentropy()(labels.astype(np.float32), logits)
+
+
+@pytest.mark.parametrize("labels", [[2], [0, 5], [-1, -1]])
+def test_smoothed_as_keras_smooths_and_estimated_by_draws(labels):
+    logits, query = logits_for(1, NUM_CLASSES)[0], np.array([0.5, -1.0], np.float32)
+    targets = np.isin(np.arange(NUM_CLASSES), labels).astype(np.float32)
+    keras_loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.2)
+    loss, given = BinaryCrossentropy(label_smoothing=0.2), np.array(labels, np.int32)
+
+    def exact(x):
+        return loss.call(given[np.newaxis], x)
+
+    value, gradient = value_and_gradient(exact, logits[np.newaxis])
+    np.testing.assert_allclose(value[0], NUM_CLASSES * keras_loss(targets, logits), rtol=1e-5)
+    sampler = Uniform(4, seed=3)
+    sampler.build((NUM_CLASSES, 2))
+    mean, error = sampled_statistics(loss, sampler, query, logits, given, copies=20_000)
+    assert (np.abs(mean - np.concatenate([value, gradient[0]])) <= 5 * error + 1e-6).all()
 
 
 def test_sampled_by_hand():

@@ -15,6 +15,7 @@ from loss_checks import (
 from memory_checks import all_shapes
 from sampler_checks import log_expected_count
 
+from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
 from tfxc.layers import DenseHead
@@ -94,6 +95,11 @@ def test_bad_input():
         SoftmaxCrossentropy(estimator="blackout")
     with pytest.raises(ValueError, match="nothing to decouple"):
         SoftmaxCrossentropy("nce", decoupled=True)
+    for options in ({"estimator": "nce"}, {"decoupled": True}, {"filter_below": 0.1}):
+        with pytest.raises(ValueError, match="label_smoothing=0.1 gives all classes .*leave it or them out"):
+            SoftmaxCrossentropy(label_smoothing=0.1, **options)
+    with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 1\), such as 0.1, but got 1"):
+        SoftmaxCrossentropy(label_smoothing=1)
     with pytest.raises(ValueError, match="filter_below=0.01 leaves out .*decoupled=True.* one of the two"):
         SoftmaxCrossentropy(decoupled=True, filter_below=0.01)
     for value in (0, 1, -0.5, 2**12, True, np.nan, "low"):
@@ -101,6 +107,45 @@ def test_bad_input():
             SoftmaxCrossentropy(filter_below=value)
     assert np.isnan(loss([0], [[np.nan, 1.0]]))
     assert float(loss(tf.zeros([0], tf.int32), tf.zeros([0, 4]))) == 0
+
+
+@LABELS
+def test_smoothed_labels(labels):
+    logits, share = logits_for(5, 7, 20.0), 0.3
+    loss = SoftmaxCrossentropy(label_smoothing=share)
+    losses, gradients = value_and_gradient(lambda x: loss.call(np.array(labels), x), logits)
+    one, by_one = softmax_reference(logits, labels)
+    all_labels, by_all = softmax_reference(logits, [range(7) if max(row) >= 0 else [] for row in labels])
+    np.testing.assert_allclose(losses, (1 - share) * one + share * all_labels, rtol=1e-5)
+    np.testing.assert_allclose(gradients, (1 - share) * by_one + share * by_all, atol=1e-5)
+
+
+def test_smoothed_as_keras_smooths():
+    logits, labels = logits_for(5, 7), np.array([0, 6, 3, 3, 1])
+    want = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.2)
+    got = SoftmaxCrossentropy(label_smoothing=0.2)(labels, logits)
+    np.testing.assert_allclose(got, want(np.eye(7, dtype=np.float32)[labels], logits), rtol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ["ranking", "partition"])
+@pytest.mark.parametrize("labels", [[3], [1, 5], [-1, -1]])
+def test_draws_estimate_the_smoothing_without_bias(estimator, labels):
+    logits, query = logits_for(1, 9)[0], np.array([0.5, -1.0], np.float32)
+    sampler = LogUniform(4, seed=3)
+    sampler.build((9, 2))
+
+    def smoothed(share):
+        sampler.counter.assign(0)  # the same draws
+        loss = SoftmaxCrossentropy(estimator, label_smoothing=share)
+        return sampled_statistics(loss, sampler, query, logits, np.array(labels, np.int32), copies=20_000)
+
+    (plain, _), (mean, error) = smoothed(0.0), smoothed(0.5)
+    positives = positives_of(labels)
+    weights = np.zeros(9)
+    weights[positives] = 1 / max(len(positives), 1)
+    weights -= bool(positives) / 9
+    want = 0.5 * np.concatenate([[weights @ logits], weights])
+    assert (np.abs(mean - plain - want) <= 5 * error + 1e-6).all()
 
 
 def test_the_filter_changes_no_loss_of_given_logits():

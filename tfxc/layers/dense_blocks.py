@@ -18,7 +18,7 @@ from tfxc.ops.table_rows import mark_read_only, read_rows
 
 
 def dense_reduction(head, loss, query, labels, variables):
-    """The loss's reduction over all classes [N] and the positives' logits [N, P], without [N, L] tensors.
+    """The loss's reduction over all classes and the positives' logits [N, P], without [N, L] tensors.
 
     The gradient of the table is written block by block into one dense tensor, to which that of the positives
     is added: as a separate sparse gradient it would cost a second dense one when the two are summed. With the
@@ -183,7 +183,10 @@ class _Reduction(_Blocks):
 
         def logit_gradient(ids, vectors):
             logits = tf.matmul(self.query, vectors, transpose_b=True)
-            return self.logit_gradient(reduced, logits) * d_reduced[:, tf.newaxis]
+            by_logits = self.logit_gradient(reduced, logits)
+            if reduced.shape.rank == 2:  # of several numbers
+                return tf.einsum("nbc,nc->nb", by_logits, d_reduced)
+            return by_logits * d_reduced[:, tf.newaxis]
 
         return self.gradients(logit_gradient)
 

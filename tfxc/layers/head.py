@@ -430,7 +430,8 @@ def score_candidates(head, query, labels, class_ids, log_expected_count):
     """
     class_ids, empty = without_empty(class_ids, log_expected_count)
     positives, logits = head._score_both(query, labels, class_ids)
-    negatives = Scored(logits, tf.where(empty, 0.0, log_expected_count)).without(empty)
+    counted = tf.where(empty, 0.0, log_expected_count)
+    negatives = Scored(logits, counted, head.num_classes).without(empty)
     return positives, negatives, tf.where(empty, -1, hits(class_ids, labels))
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.training import COMPILED_LOSS_IS_A_SHARE, compiled_labels
+from tfxc.arguments import real_number
 from tfxc.labels import labelled_queries
 from tfxc.losses.reductions import CandidateReduction, Reduction
 from tfxc.scored import Scored
@@ -164,7 +165,7 @@ class ClassificationLoss(keras.losses.Loss):
         )
 
     def combine(self, reduced: tf.Tensor, positives: tf.Tensor, is_label: tf.Tensor) -> tf.Tensor:
-        """Per-example loss [N] from the reduction [N] and the positives' logits [N, P] where is_label."""
+        """Per-example loss [N] from the reduction and the positives' logits [N, P] where is_label."""
         raise NotImplementedError(
             f"{type(self).__name__} does not define combine(reduced, positives, is_label)."
         )
@@ -199,6 +200,14 @@ class ClassificationLoss(keras.losses.Loss):
         raise NotImplementedError(
             f"{type(self).__name__} does not define with_candidates(positives, folded, is_label, ...)."
         )
+
+
+def share_of_smoothing(label_smoothing):
+    """Returns the ε of label smoothing as a float; raises ValueError unless it is in [0, 1)."""
+    share = real_number(label_smoothing, "label_smoothing")
+    if not 0 <= share < 1:
+        raise ValueError(f"label_smoothing must be in [0, 1), such as 0.1, but got {label_smoothing!r}.")
+    return share
 
 
 def mean_over_labels(terms, is_label):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import real_number
 from tfxc.losses.binary import BinaryCrossentropy
+from tfxc.losses.classification_loss import ClassificationLoss
 
 
 @register
@@ -67,7 +68,7 @@ class GBCE(BinaryCrossentropy):
             raise ValueError(f"calibration must be in [0, 1] (0 plain, 1 calibrated), but got {calibration}.")
 
     def get_config(self):
-        return {**super().get_config(), "calibration": self.calibration}
+        return {**ClassificationLoss.get_config(self), "calibration": self.calibration}
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         negatives = negatives.without(hits >= 0)

@@ -18,9 +18,9 @@ class Reduction(NamedTuple):
     Args:
         init: function of the number of queries N to the state before any class: a tensor, or a nest of them.
         update: function of a state and the next logits [N, b] to the state after them.
-        finish: function of the last state to the reduction float32 [N].
-        gradient: function of the reduction [N] and a block of logits [N, b] to the gradient [N, b] of the
-            reduction by these logits.
+        finish: function of the last state to the reduction float32 [N], or [N, C] of C numbers.
+        gradient: function of the reduction and a block of logits [N, b] to the gradient [N, b], or [N, b, C],
+            of the reduction by these logits.
         merge: function of a list of the reductions of several parts of the classes to that of all of them, or
             None, and then the loss does not train over all classes in a cluster.
         kernel: the name by which the compiled ops know the reduction, or None, and then heads compute it in
@@ -140,6 +140,23 @@ LOGSUMEXP = Reduction(
     gradient=lambda reduced, logits: tf.exp(logits - reduced[:, tf.newaxis]),
     merge=lambda parts: tf.reduce_logsumexp(tf.stack(parts), 0),
     kernel="logsumexp",
+)
+# Three columns: log Σ_j exp(o_j), Σ_j o_j and the number of classes.
+LOGSUMEXP_AND_SUM = Reduction(
+    init=lambda num_queries: (LOGSUMEXP.init(num_queries), tf.zeros([num_queries]), tf.zeros([num_queries])),
+    update=lambda state, logits: (
+        LOGSUMEXP.update(state[0], logits),
+        state[1] + tf.reduce_sum(logits, 1),
+        state[2] + tf.cast(tf.shape(logits)[1], tf.float32),
+    ),
+    finish=lambda state: tf.stack([LOGSUMEXP.finish(state[0]), *state[1:]], 1),
+    gradient=lambda reduced, logits: tf.stack(
+        [LOGSUMEXP.gradient(reduced[:, 0], logits), tf.ones_like(logits), tf.zeros_like(logits)], 2
+    ),
+    merge=lambda parts: tf.concat(
+        [tf.reduce_logsumexp([part[:, :1] for part in parts], 0), tf.add_n([part[:, 1:] for part in parts])],
+        1,
+    ),
 )
 SOFTPLUS = sum_of(tf.nn.softplus, tf.sigmoid, "softplus")
 SQUARED_HINGE = sum_of(squared_hinge, lambda logits: 2.0 * tf.nn.relu(1.0 + logits), "squared_hinge")

@@ -7,9 +7,10 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc.arguments import one_of
-from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
+from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels, share_of_smoothing
 from tfxc.losses.reductions import (
     LOGSUMEXP,
+    LOGSUMEXP_AND_SUM,
     LOGSUMEXP_OF_CANDIDATES,
     SOFTPLUS,
     CandidateReduction,
@@ -72,11 +73,18 @@ class SoftmaxCrossentropy(ClassificationLoss):
     passes over the others, and their momentum does not move them. Sampled steps, evaluation and the loss
     called on logits do not use the filter.
 
+    With ``label_smoothing=ε`` the target is ``(1 − ε)`` on the labels and ``ε / L`` on every class, as in
+    Keras: the loss becomes ``mean_p (log Σ_j exp(o_j) − (1 − ε) o_{y_p} − ε mean_j o_j)``. Over candidates,
+    the same draws estimate what this adds, without bias: with ``ō`` the mean of the positives' logits,
+    ``ε (ō − mean_j o_j) = −ε/L Σ_j (o_j − ō)`` becomes ``−ε/L Σ_s (o_s − ō) / e_s``. Over all classes it is
+    computed in blocks of TensorFlow's own ops.
+
     Args:
         estimator: "ranking", "partition" or "nce".
         decoupled: whether a positive's term leaves out the example's other positives; not with "nce".
         filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12: see the guide; not
             with ``decoupled``.
+        label_smoothing: ε in [0, 1); above 0 not with "nce", ``decoupled`` or ``filter_below``.
         reduction: "sum_over_batch_size" (default), "sum" or "none".
         name: name of the loss.
         dtype: of the result; by default float32.
@@ -87,7 +95,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
 
     Raises:
         ValueError: for an unknown estimator, decoupled "nce", filter_below outside (0, 1) or with
-            ``decoupled``, or labels that are not integers.
+            ``decoupled``, label_smoothing outside [0, 1) or with what it does not go with, or labels that
+            are not integers.
         tf.errors.InvalidArgumentError: for an id outside [0, L).
 
     Example:
@@ -106,7 +115,6 @@ class SoftmaxCrossentropy(ClassificationLoss):
         Large-Vocabulary Language Models", 2024 (filter).
     """
 
-    over_classes = LOGSUMEXP
     labels_share_probability = True
 
     def __init__(
@@ -114,6 +122,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         estimator: Literal["ranking", "partition", "nce"] = "ranking",
         decoupled: bool = False,
         filter_below: float | None = None,
+        label_smoothing: float = 0.0,
         reduction: Literal["sum_over_batch_size", "sum", "none"] = "sum_over_batch_size",
         name: str | None = None,
         dtype=None,
@@ -135,12 +144,27 @@ class SoftmaxCrossentropy(ClassificationLoss):
             )
         self.decoupled = bool(decoupled)
         self.filter_below = None if filter_below is None else float(filter_below)
+        self.label_smoothing = share_of_smoothing(label_smoothing)
+        if self.label_smoothing and (estimator == "nce" or decoupled or filter_below is not None):
+            raise ValueError(
+                f"label_smoothing={label_smoothing} gives all classes a share of one distribution, which "
+                'does not go with estimator="nce", decoupled=True or filter_below: leave it or them out.'
+            )
 
     def get_config(self):
-        own = {"estimator": self.estimator, "decoupled": self.decoupled, "filter_below": self.filter_below}
-        return {**super().get_config(), **own}
+        names = "estimator", "decoupled", "filter_below", "label_smoothing"
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    @property
+    def over_classes(self):
+        return LOGSUMEXP_AND_SUM if self.label_smoothing else LOGSUMEXP
 
     def combine(self, reduced, positives, is_label):
+        if self.label_smoothing:
+            reduced, total, num_classes = tf.unstack(reduced, axis=1)
+            terms = reduced[:, tf.newaxis] - (1 - self.label_smoothing) * positives
+            terms -= (self.label_smoothing * total / num_classes)[:, tf.newaxis]
+            return mean_over_labels(terms, is_label)
         terms = reduced[:, tf.newaxis] - positives
         if self.decoupled:
             share = tf.exp(tf.where(is_label, -terms, MASKED_LOGIT))  # the term of padding may be infinite
@@ -156,12 +180,18 @@ class SoftmaxCrossentropy(ClassificationLoss):
 
     @property
     def over_candidates(self):
-        # A decoupled term of "ranking" counts the candidates that are its positive, so it wants them all.
-        return None if self.decoupled and self.estimator == "ranking" else _OVER_CANDIDATES[self.estimator]
+        # A decoupled term of "ranking" counts the candidates that are its positive, and smoothing needs their
+        # mean: both want them all.
+        wants_all = self.decoupled and self.estimator == "ranking" or self.label_smoothing
+        return None if wants_all else _OVER_CANDIDATES[self.estimator]
 
     def sampled(self, positives, negatives, is_label, hits, label_slots=None):
         if self.over_candidates is not None:
             return super().sampled(positives, negatives, is_label, hits, label_slots)
+        if self.label_smoothing:
+            folded = _OVER_CANDIDATES[self.estimator].of(negatives, hits)
+            losses = self.with_candidates(positives, folded, is_label, label_slots)
+            return losses + self.label_smoothing * _above_mean(positives, negatives, is_label, label_slots)
         # log((1 + h) exp(o') + exp(a)) − o' without overflow, where h candidates are the positive itself.
         num_hits = _num_hits(hits, tf.shape(is_label)[1])
         if label_slots is not None:
@@ -195,6 +225,24 @@ class SoftmaxCrossentropy(ClassificationLoss):
             return tf.nn.softplus(folded - own)
         log_own = log_sum_exp(tf.where(is_label, own, MASKED_LOGIT))
         return log_sum_exp(tf.concat([log_own, folded], 1)) - own
+
+
+def _above_mean(positives, negatives, is_label, label_slots):
+    """An estimate [N], by all draws, of how far the positives' mean logit is above that of all classes."""
+    if negatives.num_classes is None:
+        raise ValueError(
+            "label_smoothing needs to know how many classes there are: give Scored(logits, "
+            "log_expected_count, num_classes) of the candidates."
+        )
+    own = mean_over_labels(positives.logits, is_label)[:, tf.newaxis]
+    is_filled = (negatives.logits > MASKED_LOGIT) & tf.reduce_any(is_label, 1, keepdims=True)
+    below = tf.where(is_filled, own - negatives.logits, 0.0) * tf.exp(-negatives.log_expected_count)
+    total = tf.reduce_sum(below, 1)
+    if label_slots is not None:  # of labels that the sampler has passed over
+        slots = tf.where(is_label & (label_slots > 0), label_slots, 0.0)
+        weights = tf.math.divide_no_nan(slots, tf.exp(positives.log_expected_count))
+        total += tf.reduce_sum(weights * (own - positives.logits), 1)
+    return total / negatives.num_classes
 
 
 def _corrected(positives):
