@@ -18,7 +18,7 @@ from tfxc.layers import DenseHead
 from tfxc.ops.library import stock_ops
 from tfxc.samplers import LSH, Step
 
-DIM, QUERIES = 64, 256
+DIM, QUERIES, BLOCK = 64, 256, 1 << 18
 VARIANTS = {
     "draws": {},
     "draws by label": {"query": "label"},
@@ -27,14 +27,16 @@ VARIANTS = {
 }
 
 
-def head_of(num_classes):
+def head_of(num_classes, scale=1.0):
     """A head with random vectors, most of them around a thousand centres."""
     random = np.random.default_rng(0)
     head = DenseHead(num_classes)
     head.build((None, DIM))
-    centres = random.normal(size=(1000, DIM)).astype(np.float32)
-    noise = random.normal(size=(num_classes, DIM)).astype(np.float32)
-    tf_variable(head.table).assign(centres[random.integers(1000, size=num_classes)] + noise)
+    centres = random.standard_normal((1000, DIM), np.float32)
+    for start in range(0, num_classes, BLOCK):  # ten million classes are not held twice
+        noise = random.standard_normal((min(BLOCK, num_classes - start), DIM), np.float32)
+        rows = scale * (centres[random.integers(1000, size=len(noise))] + noise)
+        tf_variable(head.table)[start : start + len(noise)].assign(rows)
     return head
 
 

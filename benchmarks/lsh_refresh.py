@@ -26,29 +26,32 @@ POSITIONS, ROUNDS = 512, 5
 TABLES = (16, 4), (50, 9)  # the defaults, and the LNS paper's for text8
 
 
-def train(sampler, num_classes, steps):
-    """Trains a head with the sampler, which is refreshed before the first step, and returns the head."""
+def train(sampler, num_classes, steps, optimizer, refreshes=(0,)):
+    """Trains a model with the sampler, which is refreshed before some of the steps.
+
+    Returns the model, and the inputs and labels of the last step.
+    """
     random = np.random.default_rng(0)
-    head = head_of(num_classes)
-    table = tf_variable(head.table)
-    table.assign(table / DIM**0.5)
+    head = head_of(num_classes, DIM**-0.5)
     encoder = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM, kernel_initializer="identity")])
     model = tfxc.ExtremeClassifier(encoder, head, sampler)
-    model.compile(tfxc.optimizers.LazyAdam(1e-3), loss=tfxc.losses.SoftmaxCrossentropy())
-    sampler.refresh(head)
+    model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
     classes, share = random.permutation(num_classes), 1 / np.arange(1.0, num_classes + 1)
     share = np.cumsum(share) / share.sum()
-    for _ in range(steps):
+    for step in range(steps):
+        if step in refreshes:
+            sampler.refresh(head)
         labels = classes[np.minimum(np.searchsorted(share, random.random(POSITIONS)), num_classes - 1)]
         noise = random.normal(size=(POSITIONS, DIM)).astype(np.float32)
-        model.train_on_batch(head.class_vectors_of(labels) + noise, labels)
-    return head
+        inputs = head.class_vectors_of(labels) + noise
+        model.train_on_batch(inputs, labels)
+    return model, inputs, labels
 
 
 def measure(num_classes, steps, negatives, num_tables, num_bits):
     """The share of classes that changed; CPU seconds of the refresh after the steps, and of a whole one."""
     sampler = LSH(negatives, num_tables=num_tables, num_bits=num_bits, shared=True, seed=0)
-    head = train(sampler, num_classes, steps)
+    head = train(sampler, num_classes, steps, tfxc.optimizers.LazyAdam(1e-3))[0].head
     names = "codes", "offsets", "members", "fingerprint"
     before = {name: tf_variable(getattr(sampler, name)).numpy() for name in names}
     starts = {"changed": before, "whole": {**before, "fingerprint": np.zeros_like(before["fingerprint"])}}

@@ -1,6 +1,7 @@
 """The cost of MIDX's refresh, and the quality of its proposal, by the rows that train its k-means.
 
     python benchmarks/midx_refresh.py [--classes 400000 1000000] [--exponents 1.0 1.2]
+    python benchmarks/midx_refresh.py --steps 1000 [--classes 1000000] [--codewords 128]
 
 Classes are generated, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, and biases that are
 the log of class frequencies by the same law. Queries lie at the vectors of classes drawn by frequency, so the
@@ -10,25 +11,34 @@ takes the frequencies of the mean query, as if all queries were equal; "cells al
 a cell as equal; "no weights" is the paper's proposal, class_weights="uniform". The refreshes take turns; the
 time is in CPU seconds, with FAISS on one thread. A pass reads the vectors of all classes once; there is one
 for the encoding, and one for frequencies. Figures are means over several problems.
+
+With --steps, the model of ``lsh_refresh.py`` trains with 512 negatives that the batch shares. Its index is
+refreshed before the first step, after 100 and after 300. At the end the refresh of the package, which keeps
+its codebooks, and one that fits them anew take turns.
 """
 
 import argparse
 import itertools
+import statistics
 import time
+import warnings
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from _tables import add_results, keep, show
+from lsh_refresh import train
 
 from tfxc import samplers
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
-from tfxc.samplers import quantization
+from tfxc.optimizers import RowwiseAdagrad
+from tfxc.samplers import midx, quantization
 from tfxc.samplers.quantization import rows_to_fit
 
 DIM, QUERIES, CENTRES, NORM, NOISE = 64, 128, 1000, 3.0, 0.3
+REFRESHES, NEGATIVES, TURNS = (0, 100, 300), 512, 3
 
 
 def uniform_rows(head, num_rows, seed, weights):
@@ -122,6 +132,31 @@ def measure(head, query, codewords, quantizer):
     return results
 
 
+def after_steps(num_classes, codewords, num_steps):
+    """A row of the table: what a refresh after the steps costs, and the proposal that it gives."""
+    sampler = samplers.MIDX(NEGATIVES, num_codewords=codewords, shared=True, seed=0)
+    model, inputs, labels = train(sampler, num_classes, num_steps, RowwiseAdagrad(0.02), REFRESHES)
+    query = model.encoder(inputs[:QUERIES])
+    before = {name: tf_variable(getattr(sampler, name)).numpy() for name in (*midx.STATE, *midx.INDEX)}
+    seconds, divergence, changed = {False: [], True: []}, {}, []
+    for is_whole in [False, True] * TURNS:
+        sampler._assign_weights(before)
+
+        def is_to_fit(self, share, *_, is_whole=is_whole):
+            changed.append(share)
+            return is_whole
+
+        with mock.patch.object(samplers.MIDX, "_is_to_fit", is_to_fit):
+            start = time.process_time()
+            sampler.refresh(model.head)
+            seconds[is_whole].append(time.process_time() - start)
+        if is_whole not in divergence:
+            quality = samplers.proposal_quality(sampler, model.head, query, labels[:QUERIES])
+            divergence[is_whole] = float(tf.reduce_mean(quality.kl))
+    kept, whole = map(statistics.median, seconds.values())
+    return [f"{num_classes:,}", f"{100 * changed[0]:.1f} %", kept, whole, kept / whole, *divergence.values()]
+
+
 def mean_of(runs):
     """The means over runs of their figures, by name."""
     return {
@@ -137,8 +172,18 @@ def main():
     parser.add_argument("--codewords", type=int, default=64)
     parser.add_argument("--quantizers", nargs="+", choices=("rq", "pq"), default=["rq"])
     parser.add_argument("--problems", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="measures a refresh after so many training steps instead")
     add_results(parser)
     args = parser.parse_args()
+    if args.steps is not None:
+        warnings.filterwarnings("ignore", message="train_on_batch does not refresh")
+        show(
+            f"A refresh after {args.steps:,} steps, C = {args.codewords}",
+            [after_steps(num_classes, args.codewords, args.steps) for num_classes in args.classes],
+            ["classes", "touched", "CPU s", "CPU s, whole", "ratio", "KL(softmax, Q)", "KL, whole"],
+        )
+        keep(args.results)
+        return
     for num_classes, exponent in itertools.product(args.classes, args.exponents):
         runs = {quantizer: [] for quantizer in args.quantizers}
         for seed in range(args.problems):

@@ -87,6 +87,7 @@ def test_what_is_no_number_is_named(value):
         lambda fraction: tfxc.layers.UniformSparseHead(5, 2).rewire(fraction),
         lambda fraction: tfxc.callbacks.SparseEvolution(fraction),
         lambda growth: tfxc.callbacks.SamplerRefresh(50, growth),
+        lambda share: tfxc.callbacks.SamplerRefresh("auto", share=share),
         lambda beta_1: tfxc.optimizers.LazyAdam(beta_1=beta_1),
         lambda beta_2: tfxc.optimizers.LazyAdam(beta_2=beta_2),
         lambda epsilon: tfxc.optimizers.LazyAdam(epsilon=epsilon),

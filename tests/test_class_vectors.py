@@ -4,7 +4,7 @@ import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc import class_vectors
-from tfxc.class_vectors import blocks, one_thread, require_finite, subsample
+from tfxc.class_vectors import blocks, changed_rows, one_thread, require_finite, subsample
 
 
 def test_blocks_and_subsample_cover_the_head(monkeypatch):
@@ -27,6 +27,16 @@ def test_what_is_not_finite_is_named_and_large_numbers_are_fine():
         vectors[3, 1] = wrong
         with pytest.raises(ValueError, match=r"vector of class 13 is not finite"):
             require_finite(vectors, range(10, 15))
+
+
+def test_rows_whose_bits_changed_are_read_again(monkeypatch):
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 5)
+    vectors, fingerprint = clustered(23, 3), np.zeros(23, np.int64)
+    for changed in (np.arange(23), np.arange(0), np.array([4, 5, 22])):
+        vectors[changed, 1] = np.nextafter(vectors[changed, 1], 9)
+        ids, rows = map(np.concatenate, zip(*changed_rows(head_of(vectors), fingerprint), strict=True))
+        np.testing.assert_array_equal(ids, changed)
+        np.testing.assert_array_equal(rows, vectors[changed])
 
 
 def test_faiss_runs_on_one_thread_and_is_put_back():

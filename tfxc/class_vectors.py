@@ -90,9 +90,31 @@ def copy_class_vectors(head, variable, change=lambda vectors: vectors):
 
 
 def blocks_of(head, class_ids):
-    """As ``blocks``, for chosen class ids [n]: ``start`` is a position among these."""
+    """As ``blocks``, for chosen class ids [n]: ``start`` is a position among these. None means all."""
+    if class_ids is None:
+        yield from blocks(head)
+        return
     for start in range(0, len(class_ids), _BLOCK_ROWS):
         yield start, vectors_of(head, class_ids[start : start + _BLOCK_ROWS])
+
+
+def changed_rows(head, fingerprint):
+    """Yields ids and class vectors of the classes that changed, whatever changed them, in parts.
+
+    A checksum of 64 bits a class tells which: int64 [L], zeros at first. It is brought up to date.
+    Raises ValueError for a changed vector with NaN or infinity in it.
+    """
+    for start in range(0, head.num_classes, _BLOCK_ROWS):
+        vectors = head.class_vectors(start, min(start + _BLOCK_ROWS, head.num_classes))
+        with tf.device("CPU"):  # there is no kernel elsewhere
+            seen = tf.raw_ops.Fingerprint(data=vectors, method="farmhash64")  # of all bits of each row
+        seen = seen.numpy().view(np.int64)[:, 0]
+        known = fingerprint[start : start + len(seen)]
+        changed = np.flatnonzero(seen != known)
+        known[:] = seen
+        rows, ids = tf.gather(vectors, changed).numpy(), start + changed
+        require_finite(rows, ids)
+        yield ids, rows
 
 
 def require_finite(vectors, class_ids):

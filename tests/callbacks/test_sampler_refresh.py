@@ -9,7 +9,7 @@ from long_cases import long_after
 import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
-from tfxc.callbacks import SamplerRefresh
+from tfxc.callbacks import SamplerRefresh, sampler_refresh
 from tfxc.layers import DenseHead, EncodedHead
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.samplers import DNS, LSH, MIDX, InBatch, LogUniform, Mixture, Sphere, Uniform, Unigram
@@ -87,6 +87,43 @@ def test_by_itself_early_then_ever_more_rarely_but_every_long_epoch(num_steps, e
     assert got == [step for step in steps if step < num_steps * epochs]
 
 
+class FakeTime(keras.callbacks.Callback):
+    """Of ten steps that take a second each, and refreshes of 20 seconds."""
+
+    def __init__(self, model, monkeypatch):
+        super().__init__()
+        self.now, self.refresh = 0.0, model.sampler.refresh
+        monkeypatch.setattr(sampler_refresh.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(model.sampler, "refresh", self.slow_refresh)
+
+    def slow_refresh(self, head):
+        self.refresh(head)
+        self.now += 20
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.now += 10
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize(
+    ("options", "epochs", "steps"),
+    [
+        ({"share": 0.1}, 2, [0, 380, 700]),  # 2 x 20 of 400 seconds
+        ({"share": 0.3}, 1, [0, 120, 300]),  # 2 x 20 of 140 seconds
+        ({"share": 1}, 2, [0, 100, 300, 400, 700]),
+        ({"every": 300, "share": 0.01}, 1, [300]),
+    ],
+)
+def test_refreshes_wait_until_they_take_a_small_share_of_the_time(options, epochs, steps, monkeypatch):
+    model = recording_model(10)
+    fake = FakeTime(model, monkeypatch)
+    callbacks = [fake, SamplerRefresh(**{"every": "auto", **options})]
+    got, history = recorded(callbacks, epochs=epochs, num_steps=400, model=model)
+    assert got == steps
+    assert sum(history["sampler/refresh_seconds"]) == 20 * len(steps)
+    np.testing.assert_allclose(history["sampler/refresh_share"][-1], 20 * len(steps) / fake.now)
+
+
 @pytest.mark.traced
 def test_the_age_of_the_index_is_logged():
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
@@ -157,6 +194,8 @@ def test_the_count_goes_on_in_the_next_fit():
         ({"every": 5, "growth": 0.5}, "growth must be at least 1"),
         ({"every": 5, "growth": float("nan")}, "growth must be at least 1"),
         ({"growth": 2.0}, "needs a number of steps"),
+        ({"every": "auto", "share": 0.0}, r"share must be in \(0, 1\], but got 0.0"),
+        ({"every": "auto", "share": 1.5}, r"share must be in \(0, 1\]"),
     ],
 )
 def test_arguments_are_checked(options, message):

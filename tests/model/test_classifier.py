@@ -54,6 +54,7 @@ def test_the_documented_program():
         "val_ndcg_at_10",
         "val_recall_at_10",
         "sampler/refresh_seconds",
+        "sampler/refresh_share",
         "sampler/index_age",
     }
     assert set(history) == expected

@@ -18,9 +18,10 @@ from sampler_checks import (
 )
 
 import tfxc
+from tfxc import class_vectors
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers import LSH, Mixture, Uniform, lsh
+from tfxc.samplers import LSH, Mixture, Uniform
 
 FAMILIES = {
     "simhash": {},
@@ -144,7 +145,7 @@ CHANGES = {  # of class vectors, and the number of these that must be hashed
 @pytest.mark.parametrize("family", ["simhash", "dwta"])
 def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monkeypatch, family, change):
     """Each vector lies on the border of a bit of SimHash, so how a product is rounded decides on that bit."""
-    monkeypatch.setattr(lsh, "_ROWS_READ", 70)
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 70)
     sampler, whole, resumed = (LSH(5, num_tables=60, num_bits=5, family=family, seed=5) for _ in range(3))
     for each in sampler, whole, resumed:
         each.build((300, 7))

@@ -227,6 +227,56 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)
 
 
+@pytest.mark.parametrize("class_weights", ["frequency", "uniform"])
+@pytest.mark.parametrize("variant", ["rq", "pq"])
+def test_while_codebooks_stand_a_refresh_moves_the_classes_that_changed(variant, class_weights):
+    vectors = clustered(300, 6)
+    sampler, resumed = (make(5, 300, variant, class_weights=class_weights) for _ in range(2))
+    for each in sampler, resumed:
+        each.build((300, 6))
+    sample(sampler, queries(8, 6), labels_for(queries(8, 6)))
+    sampler.refresh(head_of(vectors))
+    before = {name: tf_variable(getattr(sampler, name)).numpy() for name in midx.STATE}
+    sampler.queries.follow(queries(8, 6, seed=7), 2)  # weights of classes that stay are those of before
+    changed = [7, 8, 250]
+    vectors[changed] = clustered(300, 6, seed=9)[:3]
+    resumed.set_weights(sampler.get_weights())
+    for each in sampler, resumed:
+        each.refresh(head_of(vectors))
+    for own, other in zip(sampler.get_weights(), resumed.get_weights(), strict=True):
+        np.testing.assert_array_equal(own, other)
+    after = {name: tf_variable(getattr(sampler, name)).numpy() for name in midx.STATE}
+    for name in (*midx.CODEBOOKS, "fitted_at"):
+        np.testing.assert_array_equal(after[name], before[name])
+    stayed = np.delete(np.arange(300), changed)
+    for name in midx.ROWS:
+        np.testing.assert_array_equal(after[name][stayed], before[name][stayed])
+    codes = quantization.encode(head_of(vectors), [after[n] for n in midx.CODEBOOKS], variant == "rq")[0]
+    np.testing.assert_array_equal(after["cell"], 8 * codes[0] + codes[1])
+    assert (after["fingerprint"][changed] != before["fingerprint"][changed]).all()
+    np.testing.assert_allclose(
+        all_probs(sampler, queries(3, 6)), quantised_softmax(sampler, queries(3, 6)), rtol=1e-4
+    )
+    check_distribution(sampler, 6)
+    vectors[250, 1] = np.nan
+    with pytest.raises(ValueError, match=r"class 250.*not finite"):
+        sampler.refresh(head_of(vectors))
+
+
+def test_codebooks_are_fitted_anew_at_growing_intervals_and_where_most_classes_changed():
+    vectors, sampler = clustered(100, 6), make(5, 100)
+    sampler.build((100, 6))
+    fits = []
+    for step in range(40):
+        sampler.counter.assign(step)
+        vectors[step] += 0.1
+        sampler.refresh(head_of(vectors))
+        fits.append(int(tf_variable(sampler.fitted_at)))
+    assert sorted(set(fits)) == [0, *(n for n in midx._FIT_GROWTH ** np.arange(9) if n < 40)]
+    sampler.refresh(head_of(vectors + 1))
+    assert int(tf_variable(sampler.fitted_at)) == 39
+
+
 @pytest.mark.parametrize("slots_at_once", [1, 30, 10_000])
 def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_once):
     monkeypatch.setattr(midx, "_SLOTS_AT_ONCE", slots_at_once)

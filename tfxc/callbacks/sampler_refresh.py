@@ -14,6 +14,7 @@ from tfxc.step_clock import EPOCH, StepCallback, StepClock
 
 AUTO = "auto"
 _FIRST_STEPS = 100
+_FREE_SECONDS = 5.0  # which refreshes may take however short the training
 
 
 class SamplerRefresh(StepCallback):
@@ -29,16 +30,21 @@ class SamplerRefresh(StepCallback):
     Steps are the optimizer's, so a resumed training goes on counting. With another model or a new optimizer
     all begins anew. If a sampler takes the place of another between two calls of ``fit``, the callback
     refreshes it before its first step. The logs of an epoch get ``sampler/refresh_seconds``, the time that it
-    took; ``sampler/index_age``, the steps since the last refresh of a sampler with an index; and
+    took; ``sampler/refresh_share``, the share of refreshes in the time of this ``fit`` so far;
+    ``sampler/index_age``, the steps since the last refresh of a sampler with an index; and
     ``head/cache_age``, the steps since a head computed the class vectors that it caches.
 
     Args:
         every: "epoch" (at the start of each); or "auto": when training starts, after 100, 300, 700, ...
-            steps, and at the start of an epoch if 100 or more steps passed since the last refresh; or a
-            number of training steps. Until this number is reached, the end of an epoch refreshes too if the
-            number of steps passed a power of two in it.
+            steps, and at the start of an epoch if 100 or more steps passed since the last refresh, as far as
+            ``share`` allows; or a number of training steps. Until this number is reached, the end of an epoch
+            refreshes too if the number of steps passed a power of two in it.
         growth: factor, at least 1, by which the number of steps grows after each refresh, since class
             vectors move less and less. Only with a number of steps.
+        share: of "auto", in (0, 1]: a refresh waits until those of this ``fit`` and one more, of their mean
+            length, take at most this share of its time so far, or five seconds in all. So where refreshes
+            are long the clock decides at which steps they are, and two trainings of one seed may differ. 1
+            never waits, and goes by steps alone. Other schedules go by steps whatever this is.
 
     Raises:
         ValueError: for arguments outside their range.
@@ -52,16 +58,21 @@ class SamplerRefresh(StepCallback):
         al., "A Tale of Two Efficient and Informative Negative Sampling Distributions", 2021 (growing).
     """
 
-    def __init__(self, every: int | Literal["epoch", "auto"] = "epoch", growth: float = 1.0) -> None:
-        self.growth = real_number(growth, "growth")
+    def __init__(
+        self, every: int | Literal["epoch", "auto"] = "epoch", growth: float = 1.0, share: float = 0.1
+    ) -> None:
+        self.growth, self.share = real_number(growth, "growth"), real_number(share, "share")
         super().__init__(StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, self.growth))
         if not 1 <= self.growth < math.inf or (every in (EPOCH, AUTO) and self.growth != 1):
             raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be in (0, 1], but got {share}.")
         self.every = every
         self._optimizer = self._sampler = self._last_step = None
         self._is_exchanged = self._has_warned = False
 
     def on_train_begin(self, logs=None):
+        self._spent, self._is_waiting = _Spent(), False
         sampler = getattr(self.model, "sampler", None)
         is_other = self._optimizer is not self.model.optimizer  # each model has its own
         self._is_exchanged = not is_other and self._sampler is not sampler
@@ -73,7 +84,7 @@ class SamplerRefresh(StepCallback):
             warnings.warn("SamplerRefresh does nothing: the model has no sampler.", stacklevel=2)
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._seconds = 0.0
+        self._spent.in_epoch = 0.0
         self._clock.start(self.model)
         if not self._has_sampler:
             return
@@ -81,11 +92,22 @@ class SamplerRefresh(StepCallback):
         is_late = self._last_step is None and self._is_late()
         if self._last_step is None and self._clock.last and self.every != AUTO and not is_late:
             self._last_step = self._clock.last  # of the training that is resumed
-        if self.every == EPOCH or (self.every == AUTO and self._is_old()) or is_late:
+        if self.every == EPOCH or is_late:
             self._refresh()
+        elif self.every == AUTO and self._is_old():
+            self._refresh_if_cheap()
+
+    def _on_batch_end(self, batch, logs=None):
+        super()._on_batch_end(batch, logs)
+        if self._is_waiting:
+            self._refresh_if_cheap()
 
     def on_step_due(self, logs=None):
-        if self._has_sampler:
+        if not self._has_sampler:
+            return
+        if self.every == AUTO:
+            self._is_waiting = True
+        else:
             self._refresh()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -98,7 +120,8 @@ class SamplerRefresh(StepCallback):
         if self.every not in (EPOCH, AUTO) and now < self.every and doubled:
             self._refresh()
         if logs is not None:
-            logs["sampler/refresh_seconds"] = self._seconds
+            logs["sampler/refresh_seconds"] = self._spent.in_epoch
+            logs["sampler/refresh_share"] = self._spent.seconds / self._spent.elapsed
             if self._last_step is not None and has_index(self.model.sampler):
                 logs["sampler/index_age"] = now - self._last_step
             cache = cache_of(self.model.head)
@@ -115,6 +138,13 @@ class SamplerRefresh(StepCallback):
     def _is_old(self):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
 
+    def _refresh_if_cheap(self):
+        """Refreshes, or waits while that would take too large a share of the time."""
+        allowed = max(self.share * self._spent.elapsed, _FREE_SECONDS)
+        self._is_waiting = self.share < 1 and self._spent.with_another > allowed
+        if not self._is_waiting:
+            self._refresh()
+
     def _refresh(self):
         if not self.model.sampler.built:
             return  # fit of a generator builds the encoder at the first batch: there are no class vectors yet
@@ -124,7 +154,29 @@ class SamplerRefresh(StepCallback):
             head.prepare_index()
             sampler.refresh(head)
         self._last_step = self._clock.now
-        self._seconds += time.perf_counter() - start
+        self._spent.add(time.perf_counter() - start)
+
+
+class _Spent:
+    """The seconds that refreshes took in this ``fit``, which began when this was made. No backup holds it."""
+
+    def __init__(self):
+        self._began, self._number = time.perf_counter(), 0
+        self.seconds = self.in_epoch = 0.0
+
+    @property
+    def elapsed(self):
+        return time.perf_counter() - self._began
+
+    @property
+    def with_another(self):
+        """The seconds so far and, if there were refreshes, of another of their mean length."""
+        return self.seconds + self.seconds / max(self._number, 1)
+
+    def add(self, seconds):
+        self._number += 1
+        self.seconds += seconds
+        self.in_epoch += seconds
 
 
 def with_refresh(callbacks, sampler, head, every=AUTO):

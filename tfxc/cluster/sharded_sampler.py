@@ -11,7 +11,7 @@ from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, is_cut, tf_variable
 from tfxc.cluster.placement import Shard, assign, lying_with, put_together
 from tfxc.samplers import MIDX, Sampler, Unigram
-from tfxc.samplers.midx import CODEBOOKS, INDEX, sorted_by_cell
+from tfxc.samplers.midx import INDEX, ROWS, STATE, sorted_by_cell
 from tfxc.samplers.unigram import TABLE, alias_table_of, normalised
 
 
@@ -243,21 +243,20 @@ class ShardedMIDX(ShardedSampler):
         whole.queries, whole.query_sample = first.queries, first.query_sample
 
     def rows_of(self, part):
-        return [part.cell, part.class_weight]
+        return [getattr(part, name) for name in ROWS]
 
     def log_mass(self, number, given):
         return self.parts[number].log_mass(given)
 
     def refresh(self, head):
         self.check_head(head)
-        whole = self._whole.value
-        frequencies = whole.frequencies(head)
-        codebooks, codes = whole.fit(head, frequencies.importance)
-        rows = whole.weighted_cells(codebooks, codes, frequencies)
+        known = [{name: tf_variable(getattr(part, name)).numpy() for name in STATE} for part in self.parts]
+        rows = {name: np.concatenate([own[name] for own in known]) for name in ROWS}
+        state = self._whole.value.renewed(head, {**known[0], **rows}, int(tf_variable(self.counter)))
         for part, shard in zip(self.parts, self.shards, strict=True):
-            own = {name: row[shard.start : shard.start + part.num_classes] for name, row in rows.items()}
-            index = sorted_by_cell(*own.values(), part.num_codewords)
-            _assign(part, {**dict(zip(CODEBOOKS, codebooks, strict=True)), **own, **index})
+            own = {name: state[name][shard.start : shard.start + part.num_classes] for name in ROWS}
+            index = sorted_by_cell(own["cell"], own["class_weight"], part.num_codewords)
+            _assign(part, {**state, **own, **index})
 
 
 def derived_weights(sampler: Sampler) -> list[tf.Variable]:

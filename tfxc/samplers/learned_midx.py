@@ -75,9 +75,13 @@ class LearnedMIDX(MIDX):
             return learnt, learnt_codes
         return fitted, codes
 
-    def _take_over(self, head, codebooks, codes, frequencies):
-        super()._take_over(head, codebooks, codes, frequencies)
-        self.learner.summarize(head, codebooks, codes, frequencies.importance)
+    def _is_to_fit(self, changed, num_steps, fitted_at):
+        return True  # codebooks that learn do not stand
+
+    def _renew(self, head, may_fit=True):
+        super()._renew(head, may_fit)
+        codes = np.stack(divmod(tf_variable(self.cell).numpy(), self.num_codewords))
+        self.learner.summarize(head, self._codebook_values(), codes, self.frequencies(head).importance)
 
     def learn(self, step, draw, scored):
         if step.class_vectors is None:

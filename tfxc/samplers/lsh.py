@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
-from tfxc.class_vectors import require_finite
+from tfxc.class_vectors import changed_rows
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
@@ -19,7 +19,7 @@ from tfxc.samplers.step import Step
 # For each family, what draws the parameters and what hashes with them.
 _FAMILIES = {"simhash": (draw_simhash, simhash), "dwta": (draw_dwta, dwta)}
 _MOST_BITS_AT_ONCE = 1 << 22
-_ROWS_READ, _ROWS_HASHED = 1 << 16, 1 << 14  # at once; a product of fewer rows may round differently
+_ROWS_HASHED = 1 << 14  # at once; a product of fewer rows may round differently
 
 
 @register
@@ -141,7 +141,7 @@ class LSH(Sampler):
         self.check_head(head)
         codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
         any_moved = False
-        for ids, vectors in _padded(_changed(head, fingerprint), self._rows_hashed):
+        for ids, vectors in _padded(changed_rows(head, fingerprint), self._rows_hashed):
             hashed = self._codes_of(vectors).numpy()[: len(ids)]
             any_moved |= (codes[ids] != hashed).any()
             codes[ids] = hashed
@@ -181,21 +181,6 @@ class LSH(Sampler):
     def _codes_of(self, vectors):
         parameters = {name: tf_variable(getattr(self, name)) for name in self._parameters}
         return self._hash(vectors, self.num_bits, **parameters)
-
-
-def _changed(head, fingerprint):
-    """Yields ids and vectors of classes that differ from their ``fingerprint`` int64 [L], and updates it."""
-    for start in range(0, head.num_classes, _ROWS_READ):
-        vectors = head.class_vectors(start, min(start + _ROWS_READ, head.num_classes))
-        with tf.device("CPU"):  # there is no kernel elsewhere
-            seen = tf.raw_ops.Fingerprint(data=vectors, method="farmhash64")  # of all bits of each row
-        seen = seen.numpy().view(np.int64)[:, 0]
-        known = fingerprint[start : start + len(seen)]
-        changed = np.flatnonzero(seen != known)
-        known[:] = seen
-        rows, ids = tf.gather(vectors, changed).numpy(), start + changed
-        require_finite(rows, ids)
-        yield ids, rows
 
 
 def _padded(parts, size):

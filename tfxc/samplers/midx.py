@@ -11,7 +11,7 @@ from tfxc._keras import register
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
-from tfxc.class_vectors import blocks, vectors_of
+from tfxc.class_vectors import blocks, blocks_of, changed_rows, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
@@ -22,7 +22,10 @@ from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
 CODEBOOKS = "codebook_0", "codebook_1"
+ROWS = "cell", "class_weight", "fingerprint"  # of each class
+STATE = (*CODEBOOKS, *ROWS, "fitted_at")  # what a refresh begins from
 INDEX = "cell_mass", "cell_offsets", "slots"
+_FIT_GROWTH = 2  # codebooks are fitted anew once there were so many times the steps of the last fit
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, relative to the mean
 _MOMENT_ROWS = 1 << 16  # class vectors from which their moments are taken
 _SLOTS_AT_ONCE = 1 << 16
@@ -122,7 +125,9 @@ class MIDX(Sampler):
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
         index = sorted_by_cell(cell, weight, self.num_codewords)
-        self._add_weights({"cell": cell, "class_weight": weight, **index})
+        fingerprint, fitted_at = np.zeros(self.num_classes, np.int64), np.zeros((), np.int64)
+        rows = dict(zip(ROWS, (cell, weight, fingerprint), strict=True))
+        self._add_weights({**rows, "fitted_at": fitted_at, **index})
 
     @property
     def codebooks(self) -> tuple:
@@ -130,32 +135,61 @@ class MIDX(Sampler):
         return self.codebook_0, self.codebook_1
 
     def refresh(self, head) -> None:
-        """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
+        """Follows the head's class vectors: fits the codebooks anew, or sorts the changed classes by them."""
         self.check_head(head)
-        frequencies = self.frequencies(head)
-        codebooks, codes = self.fit(head, frequencies.importance)
-        self._take_over(head, codebooks, codes, frequencies)
+        self._renew(head)
 
     def class_rows(self):
-        return [ClassRows(self.cell)]
+        return [ClassRows(getattr(self, name)) for name in ROWS]
 
     def classes_changed(self, head, added: np.ndarray) -> None:
         """Keeps the codebooks, and sorts the new classes into the cells."""
-        codes = np.stack(divmod(tf_variable(self.cell).numpy(), self.num_codewords))
-        codebooks = self._codebook_values()
-        codes[:, added] = encode(head, codebooks, self._residual, added)[0]
-        self._take_over(head, codebooks, codes, self.frequencies(head))
+        self._renew(head, may_fit=False)
 
     def _codebook_values(self):
         return [tf_variable(codebook).numpy() for codebook in self.codebooks]
 
-    def frequencies(self, head):
-        """The ``_Frequencies`` of the classes, for queries as in the last steps, or of classes all alike."""
+    def _renew(self, head, may_fit=True):
+        known = {name: tf_variable(getattr(self, name)).numpy() for name in STATE}
+        state = self.renewed(head, known, int(tf_variable(self.counter)), may_fit)
+        # Everything is computed before anything is assigned, so running out of memory leaves the old index.
+        index = sorted_by_cell(state["cell"], state["class_weight"], self.num_codewords)
+        self._assign_weights({**index, **state})
+
+    def renewed(self, head, known, num_steps, may_fit=True):
+        """What the values of ``STATE``, arrays by name, become for the class vectors of now.
+
+        Codebooks that stand leave the classes whose vectors did not change as they are.
+        """
+        fingerprint = known["fingerprint"].copy()
+        changed = np.concatenate([ids for ids, _ in changed_rows(head, fingerprint)])
+        state = {**known, "fingerprint": fingerprint}
+        if may_fit and self._is_to_fit(len(changed) / head.num_classes, num_steps, known["fitted_at"]):
+            frequencies = self.frequencies(head)
+            codebooks, codes = self.fit(head, frequencies.importance)
+            fitted = {**dict(zip(CODEBOOKS, codebooks, strict=True)), "fitted_at": np.int64(num_steps)}
+            return {**state, **fitted, **self._weighted_cells(codebooks, codes, frequencies)}
+        if not len(changed):
+            return state
+        codebooks = [known[name] for name in CODEBOOKS]
+        codes = encode(head, codebooks, self._residual, changed)[0]
+        for name, own in self._weighted_cells(codebooks, codes, self.frequencies(head, changed)).items():
+            state[name] = known[name].copy()
+            state[name][changed] = own
+        return state
+
+    def _is_to_fit(self, changed, num_steps, fitted_at):
+        """Whether a refresh fits codebooks, where this share of the classes changed since the last one."""
+        return changed > 0.5 or num_steps >= _FIT_GROWTH * fitted_at
+
+    def frequencies(self, head, class_ids=None):
+        """The ``_Frequencies`` of classes, for queries as in the last steps, or of classes all alike."""
         if self.class_weights == "uniform":
-            return _Frequencies(lambda vectors: np.zeros(len(vectors)), np.zeros(self.num_classes))
+            num_classes = head.num_classes if class_ids is None else len(class_ids)
+            return _Frequencies(lambda vectors: np.zeros(len(vectors)), np.zeros(num_classes))
         with np.errstate(over="ignore", invalid="ignore"):
             log_of = self._log_frequency(head)
-            log_of_classes = np.concatenate([log_of(vectors) for _, vectors in blocks(head)])
+            log_of_classes = np.concatenate([log_of(vectors) for _, vectors in blocks_of(head, class_ids)])
         if not np.isfinite(log_of_classes).all():
             raise ValueError(
                 "The products of the last queries and the class vectors are not finite, so no index can be "
@@ -181,15 +215,8 @@ class MIDX(Sampler):
         codebooks = fit_codebooks(head, None, self._residual, self.num_codewords, seed, importance)
         return codebooks, encode(head, codebooks, self._residual)[0]
 
-    def _take_over(self, head, codebooks, codes, frequencies):
-        """Assigns codebooks and sorts the classes into their cells, weighted by frequency."""
-        rows = self.weighted_cells(codebooks, codes, frequencies)
-        # Everything is computed before anything is assigned, so running out of memory leaves the old index.
-        index = sorted_by_cell(*rows.values(), self.num_codewords)
-        self._assign_weights({**index, **rows, **dict(zip(CODEBOOKS, codebooks, strict=True))})
-
-    def weighted_cells(self, codebooks, codes, frequencies):
-        """The cells int32 [L] and weights m_i float32 [L] of classes of these codewords, by name."""
+    def _weighted_cells(self, codebooks, codes, frequencies):
+        """The cells int32 [n] and weights m_i float32 [n] of classes of these codewords, by name."""
         cell = (codes[0] * self.num_codewords + codes[1]).astype(np.int32)
         rows = quantised_vectors(codebooks, self._residual)
         quantised = np.concatenate([frequencies.log_of(vectors) for vectors in rows])
@@ -284,7 +311,7 @@ class _Frequencies(NamedTuple):
 
     Attributes:
         log_of: function of vectors [n, D] to the log frequencies [n] of classes there, up to a constant.
-        log_of_classes: the log frequency [L] of each class, up to the same constant.
+        log_of_classes: the log frequency [n] of each class, up to the same constant.
     """
 
     log_of: Callable
@@ -292,7 +319,7 @@ class _Frequencies(NamedTuple):
 
     @property
     def importance(self):
-        """The class weights [L] of the k-means, of mean about 1: frequencies with a least value."""
+        """The class weights [n] of the k-means, of mean about 1: frequencies with a least value."""
         frequencies = np.exp(self.log_of_classes - self.log_of_classes.max())
         return np.maximum(frequencies / frequencies.mean(), _SMALLEST_IMPORTANCE)
 

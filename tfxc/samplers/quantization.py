@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfxc.class_vectors import blocks, blocks_of, one_thread, vectors_of
+from tfxc.class_vectors import blocks_of, one_thread, vectors_of
 from tfxc.clustering import assign, kmeans, sample_by_weight
 
 _POINTS_PER_CODEWORD = 512
@@ -48,7 +48,7 @@ def encode(head, codebooks, residual, class_ids=None):
     num_classes = head.num_classes if class_ids is None else len(class_ids)
     codes, errors = np.empty((2, num_classes), np.int32), np.empty(num_classes, np.float32)
     with one_thread():
-        for begin, vectors in blocks(head) if class_ids is None else blocks_of(head, class_ids):
+        for begin, vectors in blocks_of(head, class_ids):
             end = begin + len(vectors)
             codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
             right = _right(vectors, first, codes[0, begin:end], residual)
