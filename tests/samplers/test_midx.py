@@ -227,54 +227,61 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     np.testing.assert_array_equal(all_probs(sampler, queries(2, 6)), before)
 
 
+def values_of(sampler):
+    return {name: tf_variable(getattr(sampler, name)).numpy() for name in midx.STATE}
+
+
 @pytest.mark.parametrize("class_weights", ["frequency", "uniform"])
 @pytest.mark.parametrize("variant", ["rq", "pq"])
-def test_while_codebooks_stand_a_refresh_moves_the_classes_that_changed(variant, class_weights):
-    vectors = clustered(300, 6)
-    sampler, resumed = (make(5, 300, variant, class_weights=class_weights) for _ in range(2))
-    for each in sampler, resumed:
-        each.build((300, 6))
-    sample(sampler, queries(8, 6), labels_for(queries(8, 6)))
+def test_a_refresh_encodes_the_classes_that_changed_and_the_others_follow_their_cells(variant, class_weights):
+    vectors, query = clustered(600, 6, num_clusters=20), queries(32, 6)
+    sampler, resumed, whole = (make(5, 600, variant, class_weights=class_weights) for _ in range(3))
+    for each in sampler, resumed, whole:
+        each.build((600, 6))
+    sample(sampler, query, labels_for(query))
     sampler.refresh(head_of(vectors))
-    before = {name: tf_variable(getattr(sampler, name)).numpy() for name in midx.STATE}
-    sampler.queries.follow(queries(8, 6, seed=7), 2)  # weights of classes that stay are those of before
-    changed = [7, 8, 250]
-    vectors[changed] = clustered(300, 6, seed=9)[:3]
-    resumed.set_weights(sampler.get_weights())
-    for each in sampler, resumed:
+    sampler.queries.follow(queries(8, 6, seed=7), 2)
+    changed, before = [7, 8, 250], values_of(sampler)
+    vectors[changed] = clustered(600, 6, seed=9)[:3]
+    for each in resumed, whole:
+        each.set_weights(sampler.get_weights())
+    whole._is_whole = lambda *_: True
+    for each in sampler, resumed, whole:
         each.refresh(head_of(vectors))
     for own, other in zip(sampler.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(own, other)
-    after = {name: tf_variable(getattr(sampler, name)).numpy() for name in midx.STATE}
-    for name in (*midx.CODEBOOKS, "fitted_at"):
-        np.testing.assert_array_equal(after[name], before[name])
-    stayed = np.delete(np.arange(300), changed)
-    for name in midx.ROWS:
-        np.testing.assert_array_equal(after[name][stayed], before[name][stayed])
-    codes = quantization.encode(head_of(vectors), [after[n] for n in midx.CODEBOOKS], variant == "rq")[0]
-    np.testing.assert_array_equal(after["cell"], 8 * codes[0] + codes[1])
-    assert (after["fingerprint"][changed] != before["fingerprint"][changed]).all()
-    np.testing.assert_allclose(
-        all_probs(sampler, queries(3, 6)), quantised_softmax(sampler, queries(3, 6)), rtol=1e-4
-    )
+    after = values_of(sampler)
+    assert after["whole_at"] == before["whole_at"] == 1
+    np.testing.assert_array_equal(np.flatnonzero(after["fingerprint"] != before["fingerprint"]), changed)
+    codebooks = [after[name] for name in midx.CODEBOOKS]
+    assert (codebooks[0] != before["codebook_0"]).any()
+    codes = quantization.encode(head_of(vectors), codebooks, variant == "rq")[0]
+    np.testing.assert_array_equal(after["cell"][changed], (8 * codes[0] + codes[1])[changed])
+    stayed = np.delete(np.arange(600), changed)
+    pairs = np.stack([before["cell"], after["cell"]])[:, stayed]
+    assert len(np.unique(pairs, axis=1).T) == len(np.unique(pairs[0]))  # each cell went to one
+    np.testing.assert_allclose(all_probs(sampler, query), quantised_softmax(sampler, query), rtol=1e-4)
     check_distribution(sampler, 6)
+    target = softmax(query.astype(np.float64) @ vectors.T)
+    divergences = [divergence(target, all_probs(each, query)) for each in (sampler, whole)]
+    assert divergences[0] < divergences[1] + 0.05
     vectors[250, 1] = np.nan
     with pytest.raises(ValueError, match=r"class 250.*not finite"):
         sampler.refresh(head_of(vectors))
 
 
-def test_codebooks_are_fitted_anew_at_growing_intervals_and_where_most_classes_changed():
-    vectors, sampler = clustered(100, 6), make(5, 100)
-    sampler.build((100, 6))
-    fits = []
-    for step in range(40):
-        sampler.counter.assign(step)
+def test_refreshes_are_whole_at_growing_intervals_and_where_most_classes_changed():
+    vectors, sampler = clustered(200, 6), make(5, 200)
+    sampler.build((200, 6))
+    whole = []
+    for step in range(20):
+        tf_variable(sampler.counter).assign(step)
         vectors[step] += 0.1
         sampler.refresh(head_of(vectors))
-        fits.append(int(tf_variable(sampler.fitted_at)))
-    assert sorted(set(fits)) == [0, *(n for n in midx._FIT_GROWTH ** np.arange(9) if n < 40)]
+        whole.append(int(tf_variable(sampler.whole_at)))
+    assert sorted(set(whole)) == [0, 1, 4, 16]
     sampler.refresh(head_of(vectors + 1))
-    assert int(tf_variable(sampler.fitted_at)) == 39
+    assert int(tf_variable(sampler.whole_at)) == 19
 
 
 @pytest.mark.parametrize("slots_at_once", [1, 30, 10_000])

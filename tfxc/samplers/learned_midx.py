@@ -7,7 +7,7 @@ from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers.codebook_learner import CodebookLearner, softmax_estimate
 from tfxc.samplers.midx import MIDX
-from tfxc.samplers.quantization import encode, fit_codebooks
+from tfxc.samplers.quantization import encode
 from tfxc.samplers.step import mean_query
 
 # A refresh keeps learnt codebooks while their error is at most this many times the error of k-means.
@@ -65,9 +65,7 @@ class LearnedMIDX(MIDX):
         is_learnt = any(codebook.any() for codebook in learnt)
         if not is_learnt or not all(np.isfinite(codebook).all() for codebook in learnt):
             return super().fit(head, importance)
-        fitted = fit_codebooks(
-            head, learnt, self._residual, self.num_codewords, self.seed % 2**31, importance
-        )
+        fitted = self._fit_codebooks(head, importance, start=learnt)
         codes, errors = encode(head, fitted, self._residual)
         learnt_codes, learnt_errors = encode(head, learnt, self._residual)
         limit = _KEPT_ERROR_RATIO * np.average(errors, weights=importance)
@@ -75,11 +73,11 @@ class LearnedMIDX(MIDX):
             return learnt, learnt_codes
         return fitted, codes
 
-    def _is_to_fit(self, changed, num_steps, fitted_at):
-        return True  # codebooks that learn do not stand
+    def _is_whole(self, num_changed, num_steps, known):
+        return True  # codebooks that learn leave the cells of all classes
 
-    def _renew(self, head, may_fit=True):
-        super()._renew(head, may_fit)
+    def _renew(self, head, fits=True):
+        super()._renew(head, fits)
         codes = np.stack(divmod(tf_variable(self.cell).numpy(), self.num_codewords))
         self.learner.summarize(head, self._codebook_values(), codes, self.frequencies(head).importance)
 

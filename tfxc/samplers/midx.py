@@ -16,16 +16,16 @@ from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_sl
 from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
-from tfxc.samplers.quantization import encode, fit_codebooks, quantised_vectors
+from tfxc.samplers.quantization import encode, encode_cells, fit_codebooks, quantised_vectors
 from tfxc.samplers.query_sample import QuerySample, log_partitions, mean_log_softmax
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
 CODEBOOKS = "codebook_0", "codebook_1"
 ROWS = "cell", "class_weight", "fingerprint"  # of each class
-STATE = (*CODEBOOKS, *ROWS, "fitted_at")  # what a refresh begins from
+STATE = (*CODEBOOKS, *ROWS, "whole_at")  # what a refresh begins from
 INDEX = "cell_mass", "cell_offsets", "slots"
-_FIT_GROWTH = 2  # codebooks are fitted anew once there were so many times the steps of the last fit
+_WHOLE_GROWTH = 4  # a refresh is whole once there were so many times the steps of the last that was
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, relative to the mean
 _MOMENT_ROWS = 1 << 16  # class vectors from which their moments are taken
 _SLOTS_AT_ONCE = 1 << 16
@@ -125,9 +125,8 @@ class MIDX(Sampler):
         cell = (np.arange(self.num_classes) % self.num_codewords**2).astype(np.int32)
         weight = np.ones(self.num_classes, np.float32)
         index = sorted_by_cell(cell, weight, self.num_codewords)
-        fingerprint, fitted_at = np.zeros(self.num_classes, np.int64), np.zeros((), np.int64)
-        rows = dict(zip(ROWS, (cell, weight, fingerprint), strict=True))
-        self._add_weights({**rows, "fitted_at": fitted_at, **index})
+        rows = dict(zip(ROWS, (cell, weight, np.zeros(self.num_classes, np.int64)), strict=True))
+        self._add_weights({**rows, "whole_at": np.zeros((), np.int64), **index})
 
     @property
     def codebooks(self) -> tuple:
@@ -135,7 +134,7 @@ class MIDX(Sampler):
         return self.codebook_0, self.codebook_1
 
     def refresh(self, head) -> None:
-        """Follows the head's class vectors: fits the codebooks anew, or sorts the changed classes by them."""
+        """Fits the codebooks to the head's class vectors and sorts the classes into cells anew."""
         self.check_head(head)
         self._renew(head)
 
@@ -144,52 +143,59 @@ class MIDX(Sampler):
 
     def classes_changed(self, head, added: np.ndarray) -> None:
         """Keeps the codebooks, and sorts the new classes into the cells."""
-        self._renew(head, may_fit=False)
+        self._renew(head, fits=False)
 
     def _codebook_values(self):
         return [tf_variable(codebook).numpy() for codebook in self.codebooks]
 
-    def _renew(self, head, may_fit=True):
+    def _renew(self, head, fits=True):
         known = {name: tf_variable(getattr(self, name)).numpy() for name in STATE}
-        state = self.renewed(head, known, int(tf_variable(self.counter)), may_fit)
+        state = self.renewed(head, known, int(tf_variable(self.counter)), fits)
         # Everything is computed before anything is assigned, so running out of memory leaves the old index.
         index = sorted_by_cell(state["cell"], state["class_weight"], self.num_codewords)
         self._assign_weights({**index, **state})
 
-    def renewed(self, head, known, num_steps, may_fit=True):
+    def renewed(self, head, known, num_steps, fits=True):
         """What the values of ``STATE``, arrays by name, become for the class vectors of now.
 
-        Codebooks that stand leave the classes whose vectors did not change as they are.
+        Unless it is whole, classes whose vectors did not change follow their cells: into those that new
+        codebooks give the old quantised vectors.
         """
         fingerprint = known["fingerprint"].copy()
         changed = np.concatenate([ids for ids, _ in changed_rows(head, fingerprint)])
-        state = {**known, "fingerprint": fingerprint}
-        if may_fit and self._is_to_fit(len(changed) / head.num_classes, num_steps, known["fitted_at"]):
+        if fits and self._is_whole(len(changed), num_steps, known):
+            known = {**known, "whole_at": np.int64(num_steps)}
             frequencies = self.frequencies(head)
             codebooks, codes = self.fit(head, frequencies.importance)
-            fitted = {**dict(zip(CODEBOOKS, codebooks, strict=True)), "fitted_at": np.int64(num_steps)}
-            return {**state, **fitted, **self._weighted_cells(codebooks, codes, frequencies)}
-        if not len(changed):
-            return state
-        codebooks = [known[name] for name in CODEBOOKS]
-        codes = encode(head, codebooks, self._residual, changed)[0]
-        for name, own in self._weighted_cells(codebooks, codes, self.frequencies(head, changed)).items():
-            state[name] = known[name].copy()
-            state[name][changed] = own
-        return state
+        else:
+            codebooks = before = [known[name] for name in CODEBOOKS]
+            frequencies = self.frequencies(head, known, changed)
+            codes = np.stack(divmod(known["cell"], self.num_codewords))
+            if fits:
+                codebooks = self._fit_codebooks(head, frequencies.importance)
+                codes = encode_cells(before, codebooks, self._residual)[:, known["cell"]]
+            codes[:, changed] = encode(head, codebooks, self._residual, changed)[0]
+        rows = self._weighted_cells(codebooks, codes, frequencies)
+        return {**known, "fingerprint": fingerprint, **dict(zip(CODEBOOKS, codebooks, strict=True)), **rows}
 
-    def _is_to_fit(self, changed, num_steps, fitted_at):
-        """Whether a refresh fits codebooks, where this share of the classes changed since the last one."""
-        return changed > 0.5 or num_steps >= _FIT_GROWTH * fitted_at
+    def _is_whole(self, num_changed, num_steps, known):
+        """Whether a refresh encodes all classes, where so many changed since the last one."""
+        most = len(known["cell"]) // 2 - self.num_codewords**2  # the cells are encoded, too
+        return num_changed > most or num_steps >= _WHOLE_GROWTH * known["whole_at"]
 
-    def frequencies(self, head, class_ids=None):
-        """The ``_Frequencies`` of classes, for queries as in the last steps, or of classes all alike."""
-        if self.class_weights == "uniform":
-            num_classes = head.num_classes if class_ids is None else len(class_ids)
-            return _Frequencies(lambda vectors: np.zeros(len(vectors)), np.zeros(num_classes))
+    def frequencies(self, head, known=None, changed=None):
+        """The ``_Frequencies`` of the classes, for queries as in the last steps, or of classes all alike.
+
+        Only the vectors of class ids that ``changed`` are read; of the others, ``known`` tells. None: of all.
+        """
+        log_of = self._log_frequency(head)
         with np.errstate(over="ignore", invalid="ignore"):
-            log_of = self._log_frequency(head)
-            log_of_classes = np.concatenate([log_of(vectors) for _, vectors in blocks_of(head, class_ids)])
+            parts = [log_of(vectors) for _, vectors in blocks_of(head, changed)]
+            log_of_classes = np.concatenate([np.zeros(0, np.float32), *parts])
+            if known is not None:
+                read, cells = log_of_classes, self._log_of_cells([known[name] for name in CODEBOOKS], log_of)
+                log_of_classes = cells[known["cell"]] + np.log(known["class_weight"])
+                log_of_classes[changed] = read
         if not np.isfinite(log_of_classes).all():
             raise ValueError(
                 "The products of the last queries and the class vectors are not finite, so no index can be "
@@ -197,8 +203,13 @@ class MIDX(Sampler):
             )
         return _Frequencies(log_of, log_of_classes)
 
+    def _log_of_cells(self, codebooks, log_of):
+        return np.concatenate([log_of(vectors) for vectors in quantised_vectors(codebooks, self._residual)])
+
     def _log_frequency(self, head):
         """A function of vectors [n, D] to the log frequencies of classes there."""
+        if self.class_weights == "uniform":
+            return lambda vectors: np.zeros(len(vectors), np.float32)
         if head.approximate:  # its projected queries are far from normal
             queries = self.query_sample.queries(head.num_classes)
             log_partition = log_partitions(blocks(head), queries)
@@ -211,16 +222,17 @@ class MIDX(Sampler):
 
     def fit(self, head, importance):
         """Two codebooks, and the codewords int32 [2, L] of each class."""
-        seed = self.seed % 2**31
-        codebooks = fit_codebooks(head, None, self._residual, self.num_codewords, seed, importance)
+        codebooks = self._fit_codebooks(head, importance)
         return codebooks, encode(head, codebooks, self._residual)[0]
 
+    def _fit_codebooks(self, head, importance, start=None):
+        seed = self.seed % 2**31
+        return fit_codebooks(head, start, self._residual, self.num_codewords, seed, importance)
+
     def _weighted_cells(self, codebooks, codes, frequencies):
-        """The cells int32 [n] and weights m_i float32 [n] of classes of these codewords, by name."""
+        """The cells int32 [L] and weights m_i float32 [L] of classes of these codewords, by name."""
         cell = (codes[0] * self.num_codewords + codes[1]).astype(np.int32)
-        rows = quantised_vectors(codebooks, self._residual)
-        quantised = np.concatenate([frequencies.log_of(vectors) for vectors in rows])
-        log_weights = frequencies.log_of_classes - quantised[cell]
+        log_weights = frequencies.log_of_classes - self._log_of_cells(codebooks, frequencies.log_of)[cell]
         log_weights = np.clip(log_weights, -_LARGEST_LOG_WEIGHT, _LARGEST_LOG_WEIGHT)
         return {"cell": cell, "class_weight": np.exp(log_weights).astype(np.float32)}
 

@@ -44,11 +44,23 @@ def encode(head, codebooks, residual, class_ids=None):
 
     ``residual`` is as of ``fit_codebooks``. Class ids [n] choose classes; None means all.
     """
-    first, second = codebooks
     num_classes = head.num_classes if class_ids is None else len(class_ids)
-    codes, errors = np.empty((2, num_classes), np.int32), np.empty(num_classes, np.float32)
+    return _encode(blocks_of(head, class_ids), num_classes, codebooks, residual)
+
+
+def encode_cells(cells_of, codebooks, residual):
+    """The nearest codewords int32 [2, C²] of the quantised vectors of all cells of two other codebooks."""
+    rows = enumerate(quantised_vectors(cells_of, residual))
+    size = len(cells_of[1])
+    return _encode(((size * a, own) for a, own in rows), len(cells_of[0]) * size, codebooks, residual)[0]
+
+
+def _encode(parts, num_vectors, codebooks, residual):
+    """As ``encode``, of the vectors in parts ``(start, vectors)``."""
+    first, second = codebooks
+    codes, errors = np.empty((2, num_vectors), np.int32), np.empty(num_vectors, np.float32)
     with one_thread():
-        for begin, vectors in blocks_of(head, class_ids):
+        for begin, vectors in parts:
             end = begin + len(vectors)
             codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
             right = _right(vectors, first, codes[0, begin:end], residual)
