@@ -6,6 +6,8 @@ import faiss
 import numpy as np
 import tensorflow as tf
 
+from tfxc.progress import progress
+
 _BLOCK_ROWS = 1 << 16
 
 
@@ -64,16 +66,18 @@ def shared_by_queries(head):
     return np.where((queries == queries[0]).all(0), queries[0], 0)
 
 
-def blocks(head, rows=None):
-    """(start, class vectors float32 [rows, D]) over all classes of a head.
+def blocks(head, rows=None, title=None):
+    """(start, class vectors float32 [rows, D]) over all classes of a head; with a title it tells of progress.
 
     Raises ValueError for a class vector with NaN or infinity in it.
     """
     rows = rows or _BLOCK_ROWS
-    for start in range(0, head.num_classes, rows):
-        vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
-        require_finite(vectors, range(start, start + len(vectors)))
-        yield start, vectors
+    with progress(head.num_classes, title, "classes") as bar:
+        for start in range(0, head.num_classes, rows):
+            vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
+            require_finite(vectors, range(start, start + len(vectors)))
+            yield start, vectors
+            bar.update(len(vectors))
 
 
 def copy_class_vectors(head, variable, change=lambda vectors: vectors):
@@ -81,12 +85,15 @@ def copy_class_vectors(head, variable, change=lambda vectors: vectors):
 
     Raises ValueError for a class vector with NaN or infinity in it.
     """
-    # Slicing a mirrored variable would change its first copy alone.
-    copies = getattr(variable, "values", [variable])
     for start, vectors in blocks(head):
-        rows = change(vectors)
-        for copy in copies:
-            copy[start : start + len(vectors)].assign(rows)
+        write_rows(variable, slice(start, start + len(vectors)), change(vectors))
+
+
+def write_rows(variable, where, rows):
+    """Writes rows into a slice of a variable, on every replica."""
+    # Slicing a mirrored variable would change its first copy alone.
+    for copy in getattr(variable, "values", [variable]):
+        copy[where].assign(rows)
 
 
 def blocks_of(head, class_ids):
@@ -136,6 +143,25 @@ def vectors_of(head, class_ids):
     vectors = vector_of_each(head, tf.constant(class_ids, tf.int32)).numpy()
     require_finite(vectors, class_ids)
     return vectors
+
+
+class SomeClasses:
+    """Chosen classes of a head, by ids [n], read as the classes 0 to n - 1 of a head of its own."""
+
+    def __init__(self, head, class_ids):
+        self.head = head
+        self.class_ids = tf.constant(class_ids, tf.int32)
+        self.num_classes = len(class_ids)
+        self.effective_dim, self.query_dim = head.effective_dim, head.query_dim
+        self.effective_query = head.effective_query
+
+    def class_vectors(self, start, stop):
+        """As of ``Head``."""
+        return vector_of_each(self.head, self.class_ids[start:stop])
+
+    def class_vectors_of(self, class_ids):
+        """As of ``Head``."""
+        return vector_of_each(self.head, tf.gather(self.class_ids, class_ids))
 
 
 def subsample(head, num_rows, seed):

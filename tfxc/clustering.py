@@ -1,7 +1,9 @@
-"""K-means by FAISS, a weighted sample of rows to train it on, and the nearest codeword of each vector."""
+"""K-means, a weighted sample of rows to train it on, and the nearest codeword of each vector."""
 
-import faiss
 import numpy as np
+from scipy import sparse
+
+from tfxc.progress import progress
 
 _ITERATIONS = 10
 _PRODUCTS_AT_ONCE = 1 << 18
@@ -41,24 +43,35 @@ def sample_by_weight(weights, num_rows, seed):
     return ids, (weights[ids] / chance[ids]).astype(np.float32)
 
 
-def kmeans(vectors, num_codewords, start=None, weights=None, seed=0):
+def kmeans(vectors, num_codewords, start=None, weights=None, seed=0, title=None):
     """Codewords float32 [C, D] of vectors float32 [n, D]; where n < C, the last codewords are 0.
 
-    ``start``: None or initial codewords [C, D]. ``weights``: None or positive weights [n].
+    ``start``: None or initial codewords [C, D]. ``weights``: None or positive weights [n]. With a title it
+    tells of its progress.
+
+    Reference:
+        Lloyd, "Least Squares Quantization in PCM", 1982.
     """
-    num_clusters = min(num_codewords, len(vectors))
-    clustering = faiss.Kmeans(
-        vectors.shape[1],
-        num_clusters,
-        niter=_ITERATIONS,
-        seed=seed,
-        min_points_per_centroid=1,
-        max_points_per_centroid=len(vectors),
-    )
-    start = None if start is None else start[:num_clusters]
-    clustering.train(np.ascontiguousarray(vectors), weights=weights, init_centroids=start)
+    num_clusters, num_vectors = min(num_codewords, len(vectors)), len(vectors)
+    weights = np.ones(num_vectors, np.float32) if weights is None else weights
     codewords = np.zeros((num_codewords, vectors.shape[1]), np.float32)
-    codewords[:num_clusters] = clustering.centroids
+    own = codewords[:num_clusters]
+    if start is None:
+        own[:] = vectors[np.random.default_rng(seed).choice(num_vectors, num_clusters, replace=False)]
+    else:
+        own[:] = start[:num_clusters]
+    with progress(_ITERATIONS, title, "rounds") as bar:
+        for _ in range(_ITERATIONS):
+            codes, distances = assign(vectors, own)
+            entries = weights, codes, np.arange(num_vectors + 1)
+            of_code = sparse.csr_matrix(entries, (num_vectors, num_clusters)).T
+            totals = of_code.sum(1).A1
+            filled = totals > 0
+            own[filled] = (of_code @ vectors)[filled] / totals[filled, np.newaxis]
+            # Codewords of no vector go to those that lose most.
+            lost = np.argsort(-weights * distances)[: num_clusters - np.count_nonzero(filled)]
+            own[~filled] = vectors[lost]
+            bar.update()
     return codewords
 
 

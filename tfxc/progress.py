@@ -8,7 +8,12 @@ _PATIENCE = 30  # seconds before the first line in a log, and between two of the
 
 
 def progress(total, title, unit):
-    """A ``tqdm`` bar of so many units; of work that takes less than half a minute a log has no line."""
+    """A ``tqdm`` bar of so many units; of work that takes less than half a minute a log has no line.
+
+    Without a title, None, nothing is shown.
+    """
+    if title is None:
+        return tqdm(disable=True)
     if sys.stderr.isatty():
         return tqdm(total=total, desc=title, unit=f" {unit}")
     line = "{desc}: {percentage:.0f}% of {total_fmt}{unit} in {elapsed}, {remaining} left\n"

@@ -3,7 +3,7 @@ import pytest
 from sampler_checks import clustered, head_of, queries
 
 from tfxc.search import cells as module
-from tfxc.search.cells import Cells, cut_into_cells, gather_around, order_of_cells
+from tfxc.search.cells import Cells, cut_into_cells, gather_around, promise_of_cells
 
 
 def test_every_class_is_in_one_cell_and_no_cell_is_large():
@@ -53,9 +53,13 @@ def test_rare_classes_of_large_negative_biases_are_not_taken_for_long():
     assert all(part.all() or not part.any() for part in parts)
 
 
+def order_of(cells, vectors, query):
+    return np.argsort(-promise_of_cells(*cells.moments(head_of(vectors)), query), axis=1)
+
+
 def num_read(cells, vectors, query):
     """How many members a query reads to find .95 of its ten best classes."""
-    order, sizes = order_of_cells(*cells.moments(head_of(vectors)), query), np.diff(cells.offsets)
+    order, sizes = order_of(cells, vectors, query), np.diff(cells.offsets)
     cell_of = np.repeat(np.arange(len(sizes)), sizes)[np.argsort(cells.members)]
     wanted = np.argsort(-(query @ vectors.T), axis=1)[:, :10]
     stop = np.cumsum(sizes[order], axis=1)
@@ -112,8 +116,7 @@ def test_chunks_of_whole_cells(monkeypatch):
 def test_a_cell_of_unlike_members_is_read_before_a_nearer_one():
     vectors = np.array([[1, 0.1], [1, -0.1], [2, 0], [-1.2, 0], [-1.2, 0.1]], np.float32)
     cells = Cells(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
-    moments = cells.moments(head_of(vectors))
-    assert order_of_cells(*moments, np.array([[1.0, 0]], np.float32)).tolist() == [[1, 0]]
+    assert order_of(cells, vectors, np.array([[1.0, 0]], np.float32)).tolist() == [[1, 0]]
 
 
 def test_cells_without_some_classes_are_those_of_the_others():

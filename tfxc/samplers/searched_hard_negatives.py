@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.class_vectors import blocks, one_thread, subsample
+from tfxc.class_vectors import blocks, subsample
 from tfxc.clustering import assign, kmeans
 from tfxc.ops.candidate_scores import candidate_scores
 from tfxc.samplers.hard_negatives import HardAndUniform
@@ -89,12 +89,11 @@ class SearchedHardNegatives(HardAndUniform):
         self.check_head(head)
         num_cells, cells = self.centres.shape[0], np.empty(self.num_classes, np.int32)
         vectors = tf_variable(self.vectors)
-        with one_thread():
-            _, points = subsample(head, _POINTS_PER_CELL * num_cells, self.seed % 2**31)
-            centres = kmeans(points, num_cells, seed=self.seed % 2**31)
-            for start, block in blocks(head):
-                cells[start : start + len(block)] = assign(block, centres)[0]
-                vectors.scatter_update(tf.IndexedSlices(block, tf.range(start, start + len(block))))
+        _, points = subsample(head, _POINTS_PER_CELL * num_cells, self.seed % 2**31)
+        centres = kmeans(points, num_cells, seed=self.seed % 2**31)
+        for start, block in blocks(head):
+            cells[start : start + len(block)] = assign(block, centres)[0]
+            vectors.scatter_update(tf.IndexedSlices(block, tf.range(start, start + len(block))))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=num_cells))])
         tf_variable(self.centres).assign(centres)
         # The order within a cell is random, so that a large cell leaves out other classes each time.

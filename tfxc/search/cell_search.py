@@ -54,10 +54,6 @@ class CellSearch:
 
         return search_or_allowed(lambda: self._search(query, k, exclude, probes, columns), allowed, allow)
 
-    def vectors(self, class_ids):
-        """The stored vectors float32 [n, D] of class ids [n]."""
-        return self._vectors(class_ids, self.columns())
-
     def roundings(self, class_ids, vectors):
         """How far stored vectors may be from the class vectors [n, D] of class ids [n]: [n, D]."""
         parts, rounded = self.tiles, _FLOAT32 * tf.abs(vectors)
@@ -189,13 +185,13 @@ class CellSearch:
 
     def _score(self, query, class_ids, columns):
         """Scores float32 of class ids [N, S], or [S] for all queries; arbitrary in empty slots."""
-        rows = self._vectors(tf.maximum(class_ids, 0), columns)
+        rows = self.vectors(tf.maximum(class_ids, 0), columns)
         if class_ids.shape.rank == 1:
             return tf.matmul(query, rows, transpose_b=True)
         return _products(rows, query)
 
-    def _vectors(self, class_ids, columns):
-        """The vectors float32 of class ids of any shape."""
+    def vectors(self, class_ids, columns):
+        """The stored vectors float32 of class ids of any shape."""
         places = tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
         if not self.num_scanned:
             return self._in_tiles(places)

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from tfxc.class_vectors import blocks, shared_by_queries, vectors_of
 from tfxc.clustering import assign, kmeans, sample_by_weight
@@ -14,7 +13,7 @@ _POWER_OF_LENGTH = 8  # k-means weighs classes by it; a lower power would weigh 
 _LONG = 0.1  # the share of all classes whose vectors count as long
 _LARGEST = 2  # a cell with more than this many times the mean number of members is split
 _ALIKE = 0.9  # where k-means leaves this share of a cell together, its vectors are too similar to cut
-_CHUNK_ROWS = 1 << 16
+_CHUNK_ROWS = 1 << 13  # what is made of the vectors of so many rows stays in the cache
 _DEVIATIONS = 3  # standard deviations from the mean of a cell's scores to the best of them
 
 
@@ -43,27 +42,9 @@ class Cells(NamedTuple):
                 start = stop
 
     def moments(self, head):
-        """The mean float32 [C, D] and the reach float32 [C] of the members of each cell.
-
-        The best class that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
-        deviations above the mean, like the largest of a few hundred normal numbers. So a query reads a cell
-        of diverse members before an equally near cell of similar members. Where the lengths of class vectors
-        differ much, as they do after training on skewed frequencies, that finds the same share of the best in
-        a third of the reading.
-
-        Reference: Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate Maximum
-        Inner Product Search", 2024.
-        """
-        means, reaches = [], []
-        for start, stop, vectors in self.chunks(head, "Centres"):
-            first = self.offsets[start:stop] - self.offsets[start]
-            sizes = np.diff(self.offsets[start : stop + 1])
-            own = np.add.reduceat(vectors, first) / sizes[:, np.newaxis]
-            apart = vectors - np.repeat(own, sizes, axis=0)
-            variances = np.add.reduceat(np.einsum("nd,nd->n", apart, apart), first) / apart.shape[1]
-            means.append(own)
-            reaches.append(_DEVIATIONS * np.sqrt(variances / sizes))
-        return np.concatenate(means).astype(np.float32), np.concatenate(reaches).astype(np.float32)
+        """The ``moments`` of all cells."""
+        parts = [moments(own, self.offsets[a : b + 1]) for a, b, own in self.chunks(head, "Centres")]
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
     def without(self, ids):
         """The cells without these classes."""
@@ -74,13 +55,31 @@ class Cells(NamedTuple):
         return Cells(self.members[stays], np.concatenate([[0], np.cumsum(sizes[sizes > 0])]))
 
 
-def order_of_cells(means, reaches, query):
-    """The order int [n, C] in which queries [n, E] read cells of these moments, the most promising first."""
-    best = query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
-    return np.argsort(-best, axis=1)
+def moments(vectors, offsets):
+    """The mean float32 [C, D] and the reach float32 [C] of cells, by their offsets and members' vectors.
+
+    The best class that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
+    deviations above the mean, like the largest of a few hundred normal numbers. So a query reads a cell of
+    diverse members before an equally near cell of similar members. Where the lengths of class vectors differ
+    much, as they do after training on skewed frequencies, that finds the same share of the best in a third of
+    the reading.
+
+    Reference: Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate Maximum
+    Inner Product Search", 2024.
+    """
+    first, sizes = offsets[:-1] - offsets[0], np.diff(offsets)
+    means = (np.add.reduceat(vectors, first) / sizes[:, np.newaxis]).astype(np.float32)
+    apart = vectors - np.repeat(means, sizes, axis=0)
+    variances = np.add.reduceat(np.einsum("nd,nd->n", apart, apart), first) / apart.shape[1]
+    return means, (_DEVIATIONS * np.sqrt(variances / sizes)).astype(np.float32)
 
 
-def cut_into_cells(head, num_cells, skewed=True, seed=0):
+def promise_of_cells(means, reaches, query):
+    """Scores [n, C] of cells of these moments for queries [n, E], which read the largest first."""
+    return query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
+
+
+def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
     """Cells of similar directions by k-means; with skewed lengths, long class vectors have cells of their
     own.
 
@@ -99,6 +98,7 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
         num_cells: about how many directions, in [1, L]; there are up to twice as many cells, or more where
             large cells are cut.
         skewed: whether the lengths of class vectors are skewed.
+        lengths: None, or what ``lengths_of`` the head returned.
         seed: int.
 
     Returns:
@@ -113,14 +113,13 @@ def cut_into_cells(head, num_cells, skewed=True, seed=0):
         2001 (k-means of directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018
         (lengths apart).
     """
-    lengths = _lengths(head)
+    lengths = lengths_of(head) if lengths is None else lengths
     weights = _weights(lengths) if skewed else np.ones(head.num_classes)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
-    codebook = kmeans(_directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed)
-    # One more step of k-means, with all classes.
-    sums = _assigned(head, codebook, _directions, "Directions")[1]
-    codebook = np.where(sums.any(1, keepdims=True), _directions(sums), codebook)
-    cell_of, _ = _assigned(head, codebook, _directions, "Cells")
+    codebook = kmeans(
+        _directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed, title="k-means"
+    )
+    cell_of = _assigned(head, _directions(codebook), _directions)
     mean = head.num_classes / num_cells
     parts = [part for cell in _members(cell_of, num_cells) for part in _small_parts(head, cell, mean, seed)]
     if skewed:
@@ -134,28 +133,28 @@ def gather_around(head, centres):
 
     Raises ValueError as ``cut_into_cells``.
     """
-    _lengths(head)  # raises
-    cell_of, _ = _assigned(head, centres, lambda vectors: vectors, "Cells")
+    lengths_of(head)  # raises
+    cell_of = _assigned(head, centres, lambda vectors: vectors)
     return _cells_of([cell for cell in _members(cell_of, len(centres)) if len(cell)])
 
 
-def _lengths(head):
+def lengths_of(head):
     """The lengths [L] of all class vectors, without coordinates that all queries share, such as biases.
 
     Raises ValueError where the squared length of a whole vector overflows.
     """
-    varies, parts = shared_by_queries(head) == 0, []
-    for start, vectors in blocks(head):
+    varies, lengths = shared_by_queries(head) == 0, np.empty(head.num_classes, np.float32)
+    for start, vectors in blocks(head, title="Lengths"):
         with np.errstate(over="ignore"):
-            endless = ~np.isfinite(np.linalg.norm(vectors, axis=1))
+            endless = ~np.isfinite(np.einsum("nd,nd->n", vectors, vectors))
         if endless.any():
             raise ValueError(
                 f"The vector of class {start + endless.argmax()} is finite, but its squared length is not, "
                 "in float32, so no index can be built: training has diverged. Lower the learning rate or "
                 "clip the gradients."
             )
-        parts.append(np.linalg.norm(np.where(varies, vectors, 0), axis=1))
-    return np.concatenate(parts)
+        lengths[start : start + len(vectors)] = np.linalg.norm(vectors[:, varies], axis=1)
+    return lengths
 
 
 def _weights(lengths):
@@ -164,17 +163,12 @@ def _weights(lengths):
     return np.maximum(relative**_POWER_OF_LENGTH, 1e-12)
 
 
-def _assigned(head, codebook, points_of, title):
-    """The codeword int32 [L] nearest to the point of each class, and the sums [C, D] of their vectors."""
-    cell_of, sums = np.empty(head.num_classes, np.int32), np.zeros(codebook.shape, np.float32)
-    with progress(head.num_classes, title, "classes") as bar:
-        for start, vectors in blocks(head):
-            own = assign(points_of(vectors), codebook)[0]
-            cell_of[start : start + len(vectors)] = own
-            ones = np.ones(len(own), np.float32)
-            sums += sparse.csr_matrix((ones, (own, np.arange(len(own)))), (len(codebook), len(own))) @ vectors
-            bar.update(len(vectors))
-    return cell_of, sums
+def _assigned(head, codebook, points_of):
+    """The codeword int32 [L] nearest to the point of each class."""
+    cell_of = np.empty(head.num_classes, np.int32)
+    for start, vectors in blocks(head, title="Cells"):
+        cell_of[start : start + len(vectors)] = assign(points_of(vectors), codebook)[0]
+    return cell_of
 
 
 def _members(cell_of, num_cells):

@@ -9,7 +9,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import count_tensor, one_of, positive_int, require_count
-from tfxc.class_vectors import blocks, one_thread, require_indexable, shared_by_queries
+from tfxc.class_vectors import blocks, require_indexable, shared_by_queries, write_rows
 from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -17,7 +17,7 @@ from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.made_on_load import MadeOnLoad
 from tfxc.search.recall import Wanted
 from tfxc.search.scanned import Answers, most_promising
-from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
+from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, encoded, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
@@ -162,8 +162,7 @@ class InvertedIndex(keras.layers.Layer):
         require_indexable(head)
         answers = Answers.of_any(head)
         scanned = most_promising(head, answers, self._checked_num_scanned(head))
-        with one_thread():
-            self._take(head, cut_into_cells(head, self._usual_num_cells(head)), scanned, answers)
+        self._take(head, cut_into_cells(head, self._usual_num_cells(head)), scanned, answers)
 
     def rebuilt(self, head) -> "InvertedIndex":
         """A new index of the head after training or ``change_classes``, around the centres of this one.
@@ -185,10 +184,9 @@ class InvertedIndex(keras.layers.Layer):
         self._require_width(head)
         index = InvertedIndex(num_probes=self.num_probes, dtype=self.rows_dtype)
         answers = Answers(*(tf_variable(own).numpy() for own in (self.answers_mean, self.answers_covariance)))
-        with one_thread():
-            cells = gather_around(head, self._parts.centres.numpy())  # first: it names a vector too long
-            scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
-            index._take(head, cells, scanned, answers)
+        cells = gather_around(head, self._parts.centres.numpy())  # first: it names a vector too long
+        scanned = most_promising(head, answers, min(self.num_scanned, head.num_classes - 1))
+        index._take(head, cells, scanned, answers)
         return index
 
     def _checked_num_scanned(self, head):
@@ -201,11 +199,19 @@ class InvertedIndex(keras.layers.Layer):
 
     def _take(self, head, cells, scanned, answers):
         scanned = np.sort(scanned)
-        tiles = lay_out(head, cells.without(scanned), scanned, self.rows_dtype)
+        cells = cells.without(scanned)
+        tiles = lay_out(head, cells, scanned, self.rows_dtype)
         weights = [*tiles, *(moment.astype(np.float32) for moment in answers)]
         self._add_weights([weight.shape for weight in weights])
-        for variable, weight in zip(self._weights, weights, strict=True):
-            variable.assign(weight.view(variable.dtype.as_numpy_dtype))
+        made = "rows", "scales"  # of as much memory as all else together: a second copy would double the peak
+        for where, *parts in encoded(head, cells, tiles):
+            for name, part in zip(made, parts, strict=True):
+                variable = tf_variable(getattr(self, name))
+                if part.size:
+                    write_rows(variable, where, part.view(variable.dtype.as_numpy_dtype))
+        for name, variable, weight in zip(_WEIGHTS, self._weights, weights, strict=True):
+            if name not in made:
+                variable.assign(weight.view(variable.dtype.as_numpy_dtype))
         self.num_scanned = len(scanned)
         self.num_cells = len(tiles.centres)
         self.num_probes = min(self.num_probes or _NUM_PROBES, self.num_cells)
@@ -289,12 +295,13 @@ class InvertedIndex(keras.layers.Layer):
         """Raises ValueError for a head where the vector of any class differs from that in the index."""
         require_indexable(head)
         self.require_same(head)
-        varies = shared_by_queries(head) == 0
-        for start, vectors in blocks(head):
+        varies, search = shared_by_queries(head) == 0, self._search.value
+        columns = search.columns()
+        for start, vectors in blocks(head, title="Compared"):
             class_ids = tf.range(start, start + len(vectors))
             largest = np.abs(np.where(varies, vectors, 0)).max(1, keepdims=True)
-            allowed = self._search.value.roundings(class_ids, vectors).numpy() + _COMPUTED * largest
-            differences = np.abs(self._search.value.vectors(class_ids).numpy() - vectors)
+            allowed = search.roundings(class_ids, vectors).numpy() + _COMPUTED * largest
+            differences = np.abs(search.vectors(class_ids, columns).numpy() - vectors)
             changed = ~(differences <= allowed).all(1)
             if changed.any():
                 raise ValueError(
@@ -366,9 +373,8 @@ class InvertedIndex(keras.layers.Layer):
             steps = scan_steps(head.num_classes)
             if self.num_scanned is not None:
                 steps = [self._checked_num_scanned(head)]
-            with one_thread():
-                query = head.effective_query(wanted.queries).numpy()
-                self._take(head, *cheapest(head, query, wanted.best, recall, every, steps))
+            query = head.effective_query(wanted.queries).numpy()
+            self._take(head, *cheapest(head, query, wanted.best, recall, every, steps))
         self.num_probes, found = fewest_probes(
             lambda num_probes: wanted.recall(self, num_probes), recall, self.num_cells
         )

@@ -6,11 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.class_vectors import blocks
-from tfxc.ids import is_among, require_queries
+from tfxc.ids import is_among, padded_ids, require_queries
+from tfxc.progress import progress
 from tfxc.scored import BestClasses
 from tfxc.search.reranked import ranked_best
 
 _EQUAL = 1e-6  # scores within this share of each other are equal: sums of float32 round so much
+_RANKED_QUERIES = 256  # queries whose best are found at once
 _SCORED_PAIRS = 1 << 18  # pairs of a query and a class that are scored at once
 
 
@@ -41,7 +43,7 @@ class Wanted(NamedTuple):
                 "Recall is measured over queries [n, D] that are finite, at least one, but got "
                 f"{len(queries)}, or NaN or infinity among them."
             )
-        best = head.top_k(queries, k, exclude)
+        best = _exact(head, queries, k, exclude)
         if (best.ids[:, -1].numpy() < 0).any():
             for _ in blocks(head):  # raises, with the name of the class, if training has diverged
                 pass
@@ -58,6 +60,18 @@ class Wanted(NamedTuple):
         found = ranked_best(self.head, index, self.queries, k, self.exclude, num_probes=num_probes).ids
         right = is_among(found, self.best.ids) | (_scores(self.head, self.queries, found) >= self.least)
         return float(np.mean(right))  # float32 would be a little below .95
+
+
+def _exact(head, queries, k, exclude):
+    """The exact ``BestClasses`` [n, k], some queries at a time."""
+    exclude, parts = padded_ids(exclude, "exclude"), []
+    with progress(len(queries), "Exact best", "queries") as bar:
+        for start in range(0, len(queries), _RANKED_QUERIES):
+            some = slice(start, start + _RANKED_QUERIES)
+            own = exclude if exclude is None or len(exclude) == 1 else exclude[some]
+            parts.append(head.top_k(queries[some], k, own))
+            bar.update(len(queries[some]))
+    return BestClasses(*(tf.concat(own, 0) for own in zip(*parts, strict=True)))
 
 
 def _scores(head, queries, ids):

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.class_vectors import vectors_of
+from tfxc.search.cells import moments
 
 STORED_AS = {"bfloat16": "uint16"}  # the same bits: tf-keras cannot save bfloat16
 DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
@@ -23,7 +24,7 @@ class Tiles(NamedTuple):
 
     Attributes:
         centres: float32 [C, D], the mean of each cell.
-        reaches: float32 [C], how far members reach from the mean, see ``Cells.moments``.
+        reaches: float32 [C], how far members reach from the mean, see ``cells.moments``.
         offsets: int32 [C + 1]: cell c has the tiles ``offsets[c]`` to before ``offsets[c + 1]``.
         members: int32 [T, S], class ids, -1 in empty slots.
         places: int32 [L], the slot of each class, an index into the flat ``members``; for scanned classes T·S
@@ -63,46 +64,64 @@ def tile_size(num_classes, num_cells):
 def lay_out(head, cells, scanned, dtype):
     """The ``Tiles`` of a head's classes in one of ``DTYPES``: ids [H] to scan, and ``Cells`` of all others.
 
-    Memory: the rows once, the vectors of scanned classes, and those of 65 thousand others or of one cell.
+    Its centres, reaches, rows and scales are 0 and take no memory: ``encoded`` makes them.
     """
     num_members, dim = len(cells.members), head.effective_dim
     sizes = np.diff(cells.offsets)
     slots = tile_size(num_members, len(sizes))
     offsets = np.concatenate([[0], np.cumsum(-(-sizes // slots))]).astype(np.int32)
-    # A class has the same position in its cell's tiles as in its cell.
-    places = np.arange(num_members) + np.repeat(slots * offsets[:-1] - cells.offsets[:-1], sizes)
+    places = _places(cells.offsets, offsets, slots)
     num_tiles = int(offsets[-1])
     members = np.full(num_tiles * slots, -1, np.int32)
     members[places] = cells.members
     place_of = np.empty(num_members + len(scanned), np.int32)
     place_of[cells.members] = places
     place_of[scanned] = members.size + np.arange(len(scanned))
-    means, reaches = cells.moments(head)
-    rows = np.zeros((num_tiles * slots, dim), DTYPES[dtype])
-    scales = np.zeros((num_tiles if dtype == "int8" else 0) * slots, DTYPES["bfloat16"])
-    for start, stop, vectors in cells.chunks(head, "Rows"):
-        first, last = cells.offsets[start], cells.offsets[stop]
-        own, where = np.repeat(means[start:stop], sizes[start:stop], axis=0), places[first:last]
-        if dtype == "int8":
-            rows[where], scales[where] = int8_codes(vectors - own, own)
-        else:
-            rows[where] = vectors if dtype == "float32" else vectors - own
     columns, column_scales = np.ascontiguousarray(vectors_of(head, scanned).T), np.empty(0, np.float32)
     if dtype != "float32":
         columns, column_scales = int16_codes(columns)
-    shape = num_tiles, slots
     return Tiles(
-        means,
-        reaches,
+        np.zeros((len(sizes), dim), np.float32),
+        np.zeros(len(sizes), np.float32),
         offsets,
-        members.reshape(shape),
+        members.reshape(num_tiles, slots),
         place_of,
-        rows.reshape(*shape, dim),
-        scales.reshape(-1, slots),
+        np.zeros((num_tiles, slots, dim), DTYPES[dtype]),
+        np.zeros((num_tiles if dtype == "int8" else 0, slots), DTYPES["bfloat16"]),
         np.asarray(scanned, np.int32),
         columns,
         column_scales,
     )
+
+
+def _places(cells, tiles, slots):
+    """The slot of each member of cells, from the offsets [C + 1] of the cells and of their tiles."""
+    # A class has the same position in its cell's tiles as in its cell.
+    apart = slots * (tiles[:-1] - tiles[0]) - (cells[:-1] - cells[0])
+    return np.arange(cells[-1] - cells[0], dtype=np.int32) + np.repeat(apart.astype(np.int32), np.diff(cells))
+
+
+def encoded(head, cells, tiles):
+    """Makes the centres and reaches of tiles in place, and yields their rows for some cells at a time.
+
+    Yields a slice of tiles, its rows [t, S, D] and its scales [t, S], or [0, S] without scales.
+    """
+    _, slots, dim = tiles.rows.shape
+    dtype = tiles.rows.dtype
+    for start, stop, vectors in cells.chunks(head, "Rows"):
+        of_cells, of_tiles = cells.offsets[start : stop + 1], tiles.offsets[start : stop + 1]
+        where = _places(of_cells, of_tiles, slots)
+        means, tiles.reaches[start:stop] = moments(vectors, of_cells)
+        tiles.centres[start:stop] = means
+        own = np.repeat(means, np.diff(of_cells), axis=0)
+        num_tiles = of_tiles[-1] - of_tiles[0]
+        rows = np.zeros((num_tiles * slots, dim), dtype)
+        scales = np.zeros((num_tiles if len(tiles.scales) else 0) * slots, tiles.scales.dtype)
+        if len(scales):
+            rows[where], scales[where] = int8_codes(vectors - own, own)
+        else:
+            rows[where] = vectors if dtype == np.float32 else vectors - own
+        yield slice(of_tiles[0], of_tiles[-1]), rows.reshape(-1, slots, dim), scales.reshape(-1, slots)
 
 
 def int16_codes(columns):
@@ -138,14 +157,14 @@ def int8_codes(vectors, directions):
     unit = directions / np.maximum(
         np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float32).tiny
     )
-    rows = np.arange(len(codes))
+    rows, errors, gain = np.arange(len(codes)), codes - exact, _ALONG * unit**2 + 1
     for _ in range(_ROUNDS):
-        errors = codes - exact
         along = np.einsum("nd,nd->n", errors, unit)
-        step = np.where(errors > 0, -1, 1)  # to the other neighbour
-        after = along[:, np.newaxis] + step * unit
-        change = _ALONG * (after**2 - along[:, np.newaxis] ** 2) + 1 - 2 * np.abs(errors)
+        step = -np.copysign(np.float32(1), errors)  # to the other neighbour
+        change = gain + 2 * step * (_ALONG * along[:, np.newaxis] * unit + errors)
         change[np.abs(codes + step) > _LARGEST_CODE] = 0
         best = change.argmin(1)
-        codes[rows, best] += np.where(change[rows, best] < 0, step[rows, best], 0)
+        step = np.where(change[rows, best] < 0, step[rows, best], 0)
+        codes[rows, best] += step
+        errors[rows, best] += step
     return codes.astype(np.int8), scales.astype(DTYPES["bfloat16"])

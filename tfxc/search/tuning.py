@@ -1,21 +1,27 @@
 """The cost of a query in an inverted index, and the cells and scanned classes that make it least."""
 
+import operator
+
 import numpy as np
 
+from tfxc.class_vectors import SomeClasses
 from tfxc.progress import progress
-from tfxc.search.cells import cut_into_cells, order_of_cells
+from tfxc.search.cells import cut_into_cells, lengths_of, promise_of_cells
 from tfxc.search.exact import GROUP
 from tfxc.search.scanned import Answers, most_promising
 
 # A scanned class is part of one dense product. Gathering a row from a cell takes about ten times as long for
 # a single query, and fifty times in batches.
 _SCANNED_PER_READ = 10
-_QUERIES_AT_ONCE = 256  # queries whose cells are sorted at a time; all at once would take gigabytes
+_QUERIES_AT_ONCE = 16  # queries whose answers are compared with all cells at a time: megabytes
+_COMPARED = 1 << 20  # classes that are cut each way to compare them
 _MOST_SCANNED = 4  # at most 1/4 of all classes is scanned; with more, scoring all classes is about as fast
 
 
 def cheapest(head, query, best, recall, numbers_of_cells, steps):
     """The cells and scanned classes at which a query costs least.
+
+    Of more than a million classes it cuts a sample each way, and all classes the cheapest way alone.
 
     Args:
         head: has the class vectors.
@@ -23,7 +29,8 @@ def cheapest(head, query, best, recall, numbers_of_cells, steps):
         best: ``BestClasses`` [n, k] of the queries.
         recall: the share of them to find, in (0, 1].
         numbers_of_cells: set of ints, for ``cut_into_cells``. The smallest number is cut with and without
-            cells of their own for long vectors; the other numbers are cut the better way.
+            cells of their own for long vectors; larger numbers are cut the better way, as long as they cost
+            less.
         steps: numbers of scanned classes to consider; see ``scan_steps``.
 
     Returns:
@@ -32,17 +39,43 @@ def cheapest(head, query, best, recall, numbers_of_cells, steps):
     Raises:
         ValueError: A class vector is not finite.
     """
-    fewest, *more = sorted(numbers_of_cells)
-    # First: it names a class vector that is not finite.
-    kinds = [cut_into_cells(head, fewest, skewed) for skewed in (False, True)]
+    lengths = lengths_of(head)  # first: it names a class vector that is not finite
     answers = Answers.of(query, best.scores[:, -1].numpy())
     promising = most_promising(head, answers, steps[-1])
-    given = head, query, best.ids.numpy(), recall, promising, steps
-    cells, *_ = cheapest_of(kinds, *given)
-    skewed = cells is kinds[True]
-    every = [cells, *(cut_into_cells(head, num_cells, skewed) for num_cells in more)]
-    cells, num_scanned, _ = cheapest_of(every, *given)
+    rank = np.full(head.num_classes, head.num_classes, np.int32)
+    rank[promising] = np.arange(len(promising))
+    wanted = best.ids.numpy()
+    ids, stands_for = _sample(head.num_classes, wanted)
+    some = SomeClasses(head, ids)
+    given = some, query, np.searchsorted(ids, wanted), recall, rank[ids], steps, stands_for
+
+    def cut(num_cells, skewed):
+        cells = cut_into_cells(some, num_cells, skewed, lengths[ids])
+        return *cheapest_step(cells, *given), num_cells, skewed, cells
+
+    fewest, *more = sorted(numbers_of_cells)
+    cost, *found = min(cut(fewest, False), cut(fewest, True), key=operator.itemgetter(0))
+    for num_cells in more:
+        next_cost, *others = cut(num_cells, found[2])
+        if next_cost >= cost:
+            break
+        cost, found = next_cost, others
+    num_scanned, num_cells, skewed, cells = found
+    if len(ids) < head.num_classes:
+        cells = cut_into_cells(head, num_cells, skewed, lengths)
     return cells, promising[:num_scanned], answers
+
+
+def _sample(num_classes, wanted):
+    """Ascending class ids [n], all of the wanted ones, and how many classes each stands for: float32 [n]."""
+    if num_classes <= _COMPARED:
+        return np.arange(num_classes), np.ones(num_classes, np.float32)
+    drawn = np.random.default_rng(0).choice(num_classes, _COMPARED, replace=False)
+    wanted = np.unique(wanted)
+    ids = np.union1d(drawn, wanted)
+    stands_for = np.full(len(ids), (num_classes - len(wanted)) / (len(ids) - len(wanted)), np.float32)
+    stands_for[np.searchsorted(ids, wanted)] = 1
+    return ids, stands_for
 
 
 def fewest_probes(recall_of, recall, num_cells):
@@ -66,25 +99,40 @@ def fewest_probes(recall_of, recall, num_cells):
     return enough, found
 
 
-def cheapest_of(every, head, query, wanted, recall, promising, steps):
-    """Chooses the cells and the number of scanned classes at which a query costs least.
+def cheapest_step(cells, head, query, wanted, recall, rank, steps, stands_for):
+    """The number of scanned classes at which a query costs least, with some cells.
 
     Args:
-        every: list of ``Cells`` of all classes of the head.
+        cells: ``Cells`` of all classes of the head.
         head: and ``query``, ``recall``, ``steps``: as of ``cheapest``.
-        wanted: int32 [n, k], the ids of the queries' best classes.
-        promising: class ids in the order in which to scan them.
+        wanted: int [n, k], the ids of the queries' best classes.
+        rank: int [L], the position of each class in the order in which to scan them.
+        stands_for: float [L], how many classes each of the head's is counted as.
 
     Returns:
-        One of ``every``, one of ``steps``, and the cost of a query with them: the number of rows of cells
-        that take as long to read; a centre counts as a row.
+        The cost of a query, the number of rows of cells that take as long to read, where a centre counts as a
+        row; and one of ``steps``.
     """
-    costs = {}
-    for number, cells in enumerate(every):
-        own = _costs(cells, head, query, wanted, recall, promising, steps)
-        costs.update({(number, step): cost for step, cost in zip(steps, own, strict=True)})
-    number, step = min(costs, key=costs.get)
-    return every[number], step, costs[number, step]
+    num_cells = len(cells.offsets) - 1
+    cell_of = np.empty(len(cells.members), np.int32)
+    cell_of[cells.members] = np.repeat(np.arange(num_cells), np.diff(cells.offsets))
+    left = [np.bincount(cell_of, stands_for * (rank >= step), num_cells) for step in steps]
+    left = np.array(left, np.float32)
+    means, reaches = cells.moments(head)
+    read = np.empty((len(steps), *wanted.shape), np.float32)
+    with progress(len(query), "Costs", "queries") as bar:
+        for start in range(0, len(query), _QUERIES_AT_ONCE):
+            some = slice(start, start + _QUERIES_AT_ONCE)
+            promise = promise_of_cells(means, reaches, query[some])
+            own = np.take_along_axis(promise, cell_of[wanted[some]], axis=1)
+            before = promise[:, np.newaxis] >= own[..., np.newaxis]
+            read[:, some] = np.moveaxis(before.astype(np.float32) @ left.T, 2, 0)
+            bar.update(len(query[some]))
+    read[rank[wanted] < np.reshape(steps, [-1, 1, 1])] = 0
+    return min(
+        (float(np.count_nonzero(own_left) + step / _SCANNED_PER_READ + np.quantile(own, recall)), step)
+        for own, step, own_left in zip(read, steps, left, strict=True)
+    )
 
 
 def scan_steps(num_classes):
@@ -94,30 +142,3 @@ def scan_steps(num_classes):
     """
     most = num_classes // _MOST_SCANNED
     return sorted({int(most * 0.5 ** (halvings / 2)) // GROUP * GROUP for halvings in range(13)} | {0})
-
-
-def _costs(cells, head, query, wanted, recall, promising, steps):
-    """The cost of a query for each number of scanned classes, in rows read from cells."""
-    num_cells, sizes = len(cells.offsets) - 1, np.diff(cells.offsets)
-    cell_of = np.empty(len(cells.members), np.int32)
-    cell_of[cells.members] = np.repeat(np.arange(num_cells), sizes)
-    rank = np.full(len(cells.members), len(promising))  # the position of each class in ``promising``
-    rank[promising] = np.arange(len(promising))
-    left = [sizes - np.bincount(cell_of[promising[:step]], minlength=num_cells) for step in steps]
-    moments = cells.moments(head)
-    needed = np.empty((len(steps), *wanted.shape), np.int64)
-    bar = progress(len(query), "Costs", "queries")
-    for start in range(0, len(query), _QUERIES_AT_ONCE):
-        some = slice(start, start + _QUERIES_AT_ONCE)
-        bar.update(len(query[some]))
-        order = order_of_cells(*moments, query[some])
-        for own, step, sizes_left in zip(needed, steps, left, strict=True):
-            read = np.empty(order.shape, np.int64)
-            np.put_along_axis(read, order, np.cumsum(sizes_left[order], axis=1), axis=1)
-            of_wanted = np.take_along_axis(read, cell_of[wanted[some]], axis=1)
-            own[some] = np.where(rank[wanted[some]] < step, 0, of_wanted)
-    bar.close()
-    return [
-        np.count_nonzero(sizes_left) + step / _SCANNED_PER_READ + np.quantile(own, recall)
-        for own, step, sizes_left in zip(needed, steps, left, strict=True)
-    ]
