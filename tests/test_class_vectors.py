@@ -4,7 +4,16 @@ import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc import class_vectors
-from tfxc.class_vectors import blocks, changed_rows, one_thread, require_finite, subsample
+from tfxc.class_vectors import (
+    SomeClasses,
+    blocks,
+    changed_rows,
+    one_thread,
+    require_finite,
+    shared_by_queries,
+    subsample,
+    vectors_of,
+)
 
 
 def test_blocks_and_subsample_cover_the_head(monkeypatch):
@@ -18,6 +27,15 @@ def test_blocks_and_subsample_cover_the_head(monkeypatch):
     assert len(np.unique(ids)) == 9
     np.testing.assert_array_equal(rows, vectors[ids])
     np.testing.assert_array_equal(subsample(head, 100, seed=1)[1], vectors)
+
+
+def test_some_classes_are_a_head_of_their_own(monkeypatch):
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 3)
+    vectors, ids = clustered(23, 3), np.array([1, 4, 5, 20, 22])
+    some = SomeClasses(head_of(vectors, use_bias=True), ids)
+    np.testing.assert_array_equal(np.concatenate([part for _, part in blocks(some)])[:, :3], vectors[ids])
+    np.testing.assert_array_equal(vectors_of(some, [3, 0])[:, :3], vectors[[20, 1]])
+    np.testing.assert_array_equal(shared_by_queries(some), [0, 0, 0, 1])
 
 
 def test_what_is_not_finite_is_named_and_large_numbers_are_fine():

@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
+from memory_checks import with_peak
 from sampler_checks import clustered, head_of, index_of, queries
 
+from tfxc import class_vectors, progress
 from tfxc._keras import keras
 from tfxc.layers import DenseHead, EncodedHead, MACHHead
-from tfxc.search import InvertedIndex
+from tfxc.search import InvertedIndex, cells
 
 DTYPES = ["float32", "bfloat16", "int8"]
 
@@ -70,6 +72,37 @@ def test_tuning_reaches_a_recall_with_the_fewest_probes():
     assert fixed.tune(head, query, recall=0.5) >= 0.5 and 30 <= fixed.num_cells < 60
     with pytest.raises(ValueError, match=r"recall must be in \(0, 1\], but got 95"):
         index.tune(head, query, recall=95)
+
+
+def test_what_takes_long_tells_of_its_progress(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_PATIENCE", 0)
+    head, index = head_of(clustered(300, 4)), InvertedIndex()
+    index.tune(head, queries(20, 4), 3)
+    index.require_built_from(head)
+    told = capfd.readouterr().err
+    titles = "Exact best", "Lengths", "Answers", "k-means", "Cells", "Centres", "Costs", "Rows", "Compared"
+    assert [title for title in titles if f"{title}: 100%" not in told] == []
+
+
+@pytest.mark.parametrize("way", ["tune", "build_from", "rebuilt"])
+def test_it_takes_half_the_memory_of_the_table(monkeypatch, way):
+    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 512)
+    monkeypatch.setattr(cells, "_CHUNK_ROWS", 512)
+    query = queries(50, 512)
+
+    def make(head, way):
+        index = InvertedIndex(num_cells=16, dtype="int8", num_scanned=0)
+        if way == "tune":
+            index.tune(head, query, 5, 0.1)
+        else:
+            index.build_from(head)
+        index.require_built_from(head)
+        return index
+
+    earlier = make(head_of(queries(2000, 512)), way)  # holds what TensorFlow traces once
+    head = head_of(queries(40_000, 512))
+    _, peak = with_peak(lambda: earlier.rebuilt(head) if way == "rebuilt" else make(head, way))
+    assert peak < 0.5 * 4 * 40_000 * 512
 
 
 def test_where_few_classes_answer_most_queries_these_are_scanned():

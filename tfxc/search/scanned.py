@@ -54,14 +54,9 @@ def most_promising(head, answers, num_classes):
     """
     variances, axes = np.linalg.eigh(answers.covariance)
     root = axes * np.sqrt(np.maximum(variances, 0))
-    ratios = np.empty(head.num_classes, np.float32)
+    ratios = np.empty(head.num_classes)
     for start, vectors in blocks(head, title="Answers"):
         mean = vectors @ answers.mean[:-1] - answers.mean[-1]
         deviation = np.linalg.norm(vectors @ root[:-1] - root[-1], axis=1)
-        np.divide(
-            -mean,
-            np.maximum(deviation, np.finfo(np.float32).tiny),
-            ratios[start : start + len(mean)],
-            casting="same_kind",
-        )
+        ratios[start : start + len(mean)] = -mean / np.maximum(deviation, np.finfo(np.float32).tiny)
     return np.argsort(ratios, kind="stable")[:num_classes].astype(np.int32)
