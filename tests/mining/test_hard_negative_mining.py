@@ -124,6 +124,25 @@ def test_given_class_vectors_are_searched_instead(patient, tmp_path):
     np.testing.assert_array_equal(rows[2], np.argsort(-scores, axis=1)[:, :4])
 
 
+def test_a_function_of_class_vectors_is_asked_at_each_search(patient, tmp_path):
+    model, rows, given = model_of(optimizer="sgd"), [], []
+    model.optimizer.learning_rate = 0.0
+
+    def vectors():
+        given.append(features(NUM_CLASSES, seed=len(given)))
+        return given[-1]
+
+    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, class_vectors=vectors)
+    fitted(model, mining, 4, record)
+    for found, own in zip(rows[2:], given, strict=False):
+        scores = model.encoder(X).numpy()[:, : own.shape[1]] @ own.T
+        np.testing.assert_array_equal(found, np.argsort(-scores, axis=1)[:, :4])
+    mining.class_vectors = lambda: np.zeros([3, 2])
+    with pytest.raises(ValueError, match=r"class_vectors must be \[25, d\] with d up to 7"):
+        fitted(model, mining, 3)
+
+
 def test_the_share_grows(patient, tmp_path):
     model, active = model_of(HardNegatives(4, 2, seed=1)), []
     record = EachEpoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))

@@ -53,8 +53,9 @@ class HardNegativeMining(FitCallback):
         index: "auto" (by the number of classes: exact, inverted lists, lists under HNSW), or a FAISS factory
             string for inner products.
         class_vectors: None to search the head's class vectors; or vectors float32 [L, d] to search
-            instead, such as embeddings of the labels' texts, d at most the width of the head's. The head's
-            other columns, such as that of a bias, count as 0.
+            instead, such as embeddings of the labels' texts, d at most the width of the head's; or a function
+            without arguments that gives such vectors: each search asks it, so an encoder of texts may train.
+            The head's other columns, such as that of a bias, count as 0.
 
     Raises:
         ValueError: for arguments outside their range; when training starts, for a model without
@@ -232,7 +233,8 @@ class HardNegativeMining(FitCallback):
         sampler = self._sampler
         self._factory = index_for(sampler.num_classes) if self.index == "auto" else self.index
         empty_index(self._factory, sampler.query_dim)  # refuses a string that FAISS does not know
-        self._given = None if self.class_vectors is None else _given(self.class_vectors, sampler)
+        has_vectors = self.class_vectors is not None and not callable(self.class_vectors)
+        self._given = _given(self.class_vectors, sampler) if has_vectors else None
         shape = self.num_examples, sampler.num_retrieved
         classes = digest_of(getattr(self.model, "class_names", None))
         table = HardNegativeTable(self.directory, shape, sampler.query_dim, sampler.num_classes, classes)
@@ -254,8 +256,12 @@ class HardNegativeMining(FitCallback):
             self._report(error)
 
     def _start_search(self):
-        self.model.head.freshen()
-        vectors = head_vectors(self.model.head) if self._given is None else self._given
+        vectors = self._given
+        if callable(self.class_vectors):
+            vectors = _given(self.class_vectors(), self._sampler)
+        elif vectors is None:
+            self.model.head.freshen()
+            vectors = head_vectors(self.model.head)
         self._search = BackgroundSearch(vectors, self._collected, self._table, self._factory)
         self._collected = None
 
