@@ -17,6 +17,7 @@ without the data.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import subprocess
@@ -24,6 +25,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import scipy.sparse
@@ -34,11 +36,16 @@ from _tables import add_results, keep, show
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import extreme_classification as example  # noqa: E402
-from common.classification_data import BUNDLED  # noqa: E402
+from common.classification_data import BUNDLED, first, load  # noqa: E402
 
 import tfxc  # noqa: E402
+from tfxc._keras import keras  # noqa: E402
+from tfxc.mining import background_search, hard_negative_mining  # noqa: E402
+from tfxc.mining.background_search import BackgroundSearch  # noqa: E402
 
 K = 5
+NUM_VALIDATED = 1000  # test points after each epoch; all of them count at the end
+loaded = functools.cache(lambda data, texts=False, most=0: load(data, texts, max_points=most))
 OMIKUJI = {
     "Omikuji Parabel": {},
     "Omikuji Bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3},
@@ -64,25 +71,34 @@ HEADS = {
     "dense, narrow": ("--heads", "dense", "--dim", "76"),
     "MACH, a quarter": ("--heads", "mach"),
 }
-MINED = ("--heads", "dense", "--dim", "256", "--epochs", "20", "--start-epoch", "4", "--refresh-every")
+MINED = ("--heads", "dense", "--dim", "128", "--batch-size", "256", "--learning-rate", "5e-3")
+MINED = (*MINED, "--epochs", "8", "--start-epoch", "2", "--refresh-every", "2", "--negatives")
 NEGATIVES = {
-    "random": (*MINED, "4", "--negatives", "random"),
-    "hard": (*MINED, "4", "--negatives", "hard"),
-    "astra": (*MINED, "4", "--negatives", "astra"),
-    "curriculum": (*MINED, "4", "--negatives", "curriculum"),
-    "astra, renewed at once": (*MINED, "1", "--negatives", "astra"),
-    "searched": (*MINED, "4", "--negatives", "searched"),
+    "random": (*MINED, "random"),
+    "labels: hard": (*MINED, "label-hard"),
+    "labels: hard and random": (*MINED, "label-astra"),
+    "labels: curriculum": (*MINED, "label-curriculum"),
+    "classes: hard": (*MINED, "hard"),
+    "classes: hard and random": (*MINED, "astra"),
+    "classes: curriculum": (*MINED, "curriculum"),
+    "classes, up to date": (*MINED, "up-to-date"),
 }
 BEHIND = ("--heads", "sparse", "--dim", "256", "--num-inputs", "2048", "--epochs", "10", "--start-epoch", "3")
-for activation, negatives in itertools.product(("linear", "relu"), ("random", "astra")):
-    options = ("--refresh-every", "2", "--wide-activation", activation, "--negatives", negatives)
-    NEGATIVES[f"sparse, {activation}, {negatives}"] = (*BEHIND, *options)
+BEHIND = (*BEHIND, "--refresh-every", "2")
+ON_SPARSE = {
+    f"sparse, {activation}, {negatives}": (*BEHIND, "--wide-activation", activation, "--negatives", negatives)
+    for activation, negatives in itertools.product(("linear", "relu"), ("random", "astra"))
+}
+SWEPT = {"--num-hard": (2, 16, 32), "--start-epoch": (4, 6), "--refresh-every": (1, 4)}
+SWEEPS = {"as in the table above": (*MINED, "astra")}
+for option, values in SWEPT.items():
+    SWEEPS |= {f"{option} {value}": (*MINED, "astra", option, str(value)) for value in values}
 
 
 def train_omikuji(set_up_done, data, settings, folder):
     import omikuji
 
-    train, test, _ = example.load(data)
+    train, test, _ = loaded(data)
     path = folder / "train.txt"
     tfxc.data.write_extreme_classification(path, train)
     parameters = omikuji.Model.default_hyper_param()
@@ -107,7 +123,7 @@ def train_omikuji(set_up_done, data, settings, folder):
 
 
 def train_pecos(python, data, folder):
-    train, test, _ = example.load(data)
+    train, test, _ = loaded(data)
     for name, matrix in (("features", train.features), ("labels", train.labels), ("test", test.features)):
         scipy.sparse.save_npz(folder / f"{name}.npz", scipy.sparse.csr_matrix(matrix))
     script = Path(__file__).with_name("_pecos.py")
@@ -118,13 +134,31 @@ def train_pecos(python, data, folder):
 
 def train_head(set_up_done, options, folder):
     args = example.parse_arguments([*options, "--output", str(folder), "--verbose", "2"])
-    data = example.ordered(example.load(args.data), args)
-    train, test, _ = data
+    train, test, names = example.ordered(loaded(args.data, args.label_texts, args.max_points), args)
     set_up_done()
+    data = train, first(test, NUM_VALIDATED), names
     model, _, result = example.train_head(args.heads[0], args.samplers[0], data, args)
     ids = model.predict(tfxc.data.classification_dataset(test, 256, seed=None), verbose=0)["ids"]
     own = {name: result[name] for name in ("seconds", "processor_seconds", "head_mb")}
     return {**own, **scores(train, test, ids)}
+
+
+class Waited(BackgroundSearch):
+    """A search that training waits for: how old a table is depends on no other program of the machine."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.wait()
+
+
+def train_mined(options, folder):
+    """As ``train_head``, in this process."""
+    keras.backend.clear_session()
+    with (
+        mock.patch.object(hard_negative_mining, "BackgroundSearch", Waited),
+        mock.patch.object(background_search, "lower_priority"),
+    ):
+        return train_head(lambda: None, options, folder)
 
 
 def scores(train, test, ids):
@@ -161,7 +195,8 @@ def measure(args, ours):
     for seed in args.seeds:
         for name in args.rows or ours:
             options = ["--data", data, "--seed", str(seed), *args.rest, *ours[name]]
-            train = partial(in_process, train_head, options)
+            task = partial(in_process, train_head) if ours is HEADS else train_mined
+            train = partial(task, options)
             runs.setdefault(name, []).append(once(output / f"seed-{seed}" / name, options, train))
     return runs
 
@@ -170,7 +205,7 @@ def memory(args, ours):
     """Rows with the MB of each head, its wide layer and their slots; the models need no training for that."""
     for name in args.rows or ours:
         arguments = example.parse_arguments(["--data", str(args.data), *args.rest, *ours[name]])
-        train, _, names = example.ordered(example.load(arguments.data), arguments)
+        train, _, names = example.ordered(loaded(arguments.data), arguments)
         model = example.make_model(arguments.heads[0], "full", train, names, 1, arguments)
         yield [name, f"{example.head_megabytes(model):.1f}"]
 
@@ -182,14 +217,14 @@ def rows_of(runs):
         means = {key: np.mean([run[key] for run in each]) for key in each[0]}
         head = f"{means['head_mb']:.1f}" if "head_mb" in means else ""
         times = [f"{means[key]:.0f}" for key in ("seconds", "processor_seconds")]
-        yield [name, *quality, *times, f"{means['peak']:,.0f}", head]
+        yield [name, *quality, *times, f"{means['peak']:,.0f}" if "peak" in means else "", head]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=Path, default=BUNDLED, help="folder with train.txt and test.txt")
-    add("--compare", choices=("heads", "negatives", "memory"), default="heads")
+    add("--compare", choices=("heads", "negatives", "sweeps", "memory"), default="heads")
     add("--rows", nargs="+", metavar="NAME", help="only these heads or negatives")
     add("--seeds", type=int, nargs="+", default=[0])
     add("--without-peers", action="store_true", help="without Omikuji")
@@ -198,7 +233,9 @@ def main():
     add("rest", nargs="*", help="after --: arguments of the example")
     add_results(parser)
     args = parser.parse_args()
-    ours = NEGATIVES if args.compare == "negatives" else HEADS
+    ours = {"negatives": NEGATIVES, "sweeps": SWEEPS}.get(args.compare, HEADS)
+    if ours is NEGATIVES and args.rows:
+        ours = {**NEGATIVES, **ON_SPARSE}
     if unknown := sorted(set(args.rows or ()) - set(ours)):
         parser.error(f"--rows has {unknown}; there are {list(ours)}")
     if args.compare == "memory":

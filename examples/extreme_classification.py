@@ -13,9 +13,11 @@ in no metric):
 --hash-features 65536 hashes millions of features into fewer.
 
 Instead of all classes, a step may score the few that a sampler draws. Those of the other examples draw from
-their proposal. Four find the hardest classes of each point: "hard" by an index that is refreshed behind
-training, "astra" with uniform ones beside them, "curriculum" with a growing share of hard ones, "searched"
-in the step:
+their proposal. Others find the hardest classes of each point: "hard" by an index that is refreshed behind
+training, "astra" with uniform ones beside them, "curriculum" with a share of hard ones that grows from none
+to most; "label-hard", "label-astra" and "label-curriculum" likewise, by what the encoder makes of the labels'
+texts (or of their points) in place of their class vectors; "searched" in the step, and "up-to-date" in the
+step among all classes:
 
     python examples/extreme_classification.py --heads dense --loss softmax --samplers full unigram midx-rq
     python examples/extreme_classification.py --heads dense --epochs 20 --samplers uniform hard astra
@@ -36,13 +38,17 @@ from common.classification_data import load
 from common.classification_heads import DECODERS, HEADS, make_encoder, make_head
 from common.plots import plot
 from common.sampler_choice import Settings
+from common.searched_labels import LABEL, encoded_labels
 from common.training_log import TrainingLog, markdown_table
+from common.up_to_date import UpToDate
 from tensorflow import keras
 
 import tfxc
 
-MINED = ("hard", "astra", "curriculum")  # found by the search of a callback
-SAMPLERS = (*sampler_choice.SAMPLERS, *MINED, "searched")
+# Found by the search of a callback: by class vectors, or by the encoded labels.
+MINED = tuple(searched + name for searched in ("", LABEL) for name in ("hard", "astra", "curriculum"))
+FOUND_IN_STEP = {"searched": tfxc.samplers.SearchedHardNegatives, "up-to-date": UpToDate}
+SAMPLERS = (*sampler_choice.SAMPLERS, *MINED, *FOUND_IN_STEP)
 OTHER_NAMES = {"all": "full", "random": "uniform"}
 LOSSES = {
     "softmax": tfxc.losses.SoftmaxCrossentropy,
@@ -75,7 +81,8 @@ def parse_arguments(argv=None):
     other = {"type": lambda name: OTHER_NAMES.get(name, name), "choices": SAMPLERS, "default": ["full"]}
     add("--samplers", "--negatives", nargs="+", help="full: all classes, as mach always", **other)
     sampler_choice.add_arguments(add)
-    add("--num-hard", type=count, default=8, help="astra, curriculum, searched: hard ones among them")
+    mixed = "astra, searched, up-to-date: hard ones among them; curriculum: uniform ones at the end"
+    add("--num-hard", type=count, default=8, help=mixed)
     starts = "first epoch with hard negatives, counted from 0; at least 2"
     add("--start-epoch", type=from_two, default=5, help=starts)
     add("--refresh-every", type=count, default=5, help="epochs between refreshes of the hard negatives")
@@ -96,7 +103,7 @@ def parse_arguments(argv=None):
         parser.error(
             f"--start-epoch {args.start_epoch} comes after --epochs {args.epochs}: no negative would be hard"
         )
-    if {"astra", "curriculum", "searched"} & {*args.samplers} and args.num_hard > args.num_negatives:
+    if args.num_hard > args.num_negatives and any(map(is_mixed, args.samplers)):
         parser.error(f"--num-hard {args.num_hard} is more than --num-negatives {args.num_negatives}")
     return args
 
@@ -106,10 +113,17 @@ def make_sampler(name, train, args):
     if name in sampler_choice.SAMPLERS:
         settings = Settings(args.num_negatives, args.num_codewords, train.label_counts())
         return sampler_choice.SAMPLERS[name](settings)
-    num_hard = args.num_negatives if name == "hard" else args.num_hard
-    kind = tfxc.samplers.SearchedHardNegatives if name == "searched" else tfxc.samplers.HardNegatives
+    num_hard = args.num_hard if is_mixed(name) else args.num_negatives
+    if name.endswith("curriculum"):
+        num_hard = args.num_negatives - args.num_hard
+    kind = FOUND_IN_STEP.get(name, tfxc.samplers.HardNegatives)
     # Most points have at most 24 labels, which are not negatives.
     return kind(num_hard, args.num_negatives - num_hard, num_retrieved=num_hard + 24)
+
+
+def is_mixed(name):
+    """Whether a sampler of that name has hard and uniform negatives."""
+    return name in (*MINED, *FOUND_IN_STEP) and not name.endswith("hard")
 
 
 def make_optimizer(encoder, head, num_steps, args):
@@ -181,14 +195,15 @@ def num_bytes(weight):
     return weight.numpy().nbytes
 
 
-def mining(folder, sampler, num_examples, args):
+def mining(folder, sampler, model, train, args):
     """The callback that refreshes hard negatives."""
     return tfxc.callbacks.HardNegativeMining(
         os.path.join(folder, "hard-negatives"),
-        num_examples,
+        len(train),
         args.start_epoch,
         args.refresh_every,
-        curriculum=max(1, args.epochs - args.start_epoch) if sampler == "curriculum" else None,
+        curriculum=max(1, args.epochs - args.start_epoch) if sampler.endswith("curriculum") else None,
+        class_vectors=encoded_labels(model, train) if sampler.startswith(LABEL) else None,
     )
 
 
@@ -211,7 +226,7 @@ def train_head(name, sampler, data, args):
     log.resume(train_set)
     callbacks = []
     if mined:
-        callbacks.append(mining(folder, sampler, len(train), args))
+        callbacks.append(mining(folder, sampler, model, train, args))
     elif model.sampler is not None:
         callbacks.append(tfxc.callbacks.SamplerRefresh(args.refresh_steps))
     if args.evolve and name.startswith("sparse"):
@@ -263,7 +278,7 @@ def run(args):
     """Trains every head's model and writes the comparison; returns the test results."""
     start = time.perf_counter()
     read = args.label_texts, args.hash_features, args.skip_bad_lines, args.first_id, args.text_encoding
-    data = ordered(load(args.data, *read), args)
+    data = ordered(load(args.data, *read, args.max_points), args)
     train, test, names = data
     print(
         f"{len(train):,} training and {len(test):,} test points, {train.num_features:,} features, "

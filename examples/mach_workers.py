@@ -177,7 +177,7 @@ def run(args):
     args.output.mkdir(parents=True, exist_ok=True)
     if not args.merge:
         check_ranges(args)
-    read = args.hash_features, args.skip_bad_lines, args.first_id, args.text_encoding
+    read = args.hash_features, args.skip_bad_lines, args.first_id, args.text_encoding, args.max_points
     data = load(args.data, False, *read)
     if args.merge:
         return merge(data, args)

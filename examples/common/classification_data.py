@@ -57,6 +57,14 @@ class TrainingPoints(tfxc.data.LabeledPoints):
         given = replace(self, features=self.features[: self.num_given], labels=self.labels[: self.num_given])
         return tfxc.metrics.propensities(given.label_counts(), self.num_given, a, b)
 
+    def of_labels(self):
+        """Every label as a point: by its name where names are points, else by the sum of its own points."""
+        labels = sparse.csr_matrix(self.labels.T, dtype=np.float32)
+        named = labels[:, self.num_given :] @ self.features[self.num_given :]
+        others = sparse.diags((np.diff(named.indptr) == 0).astype(np.float32))
+        features = named + others @ (labels @ self.features)
+        return tfxc.data.LabeledPoints(features, sparse.eye(self.num_labels, format="csr"))
+
 
 def add_arguments(add):
     """The options of the data."""
@@ -64,6 +72,7 @@ def add_arguments(add):
     add("--data", type=existing, default=BUNDLED, help=folder)
     add("--hash-features", type=whole, default=0, help="features to hash them into; 0: as they are")
     add("--skip-bad-lines", action="store_true", help="leave out lines that cannot be read")
+    add("--max-points", type=whole, default=0, help="training and test points to take; 0: all")
     add("--first-id", type=int, choices=(0, 1), default=0, help="the least id of features and labels in text")
     add("--text-encoding", help="of names and texts; UTF-8 by default, older files are latin-1")
 
@@ -79,7 +88,15 @@ def lines_of(path, encoding=None):
     return list(tfxc.data.read_texts(path, encoding=encoding))
 
 
-def load(folder, label_texts=False, hash_features=0, skip_bad_lines=False, first_id=0, text_encoding=None):
+def load(
+    folder,
+    label_texts=False,
+    hash_features=0,
+    skip_bad_lines=False,
+    first_id=0,
+    text_encoding=None,
+    max_points=0,
+):
     """TF-IDF weighted training and test points, and the labels' names or None.
 
     Args:
@@ -90,10 +107,11 @@ def load(folder, label_texts=False, hash_features=0, skip_bad_lines=False, first
         skip_bad_lines: whether to leave out lines that cannot be read.
         first_id: the least id in text, 0 or 1.
         text_encoding: of names and texts; None for UTF-8.
+        max_points: number of training and of test points to take, or 0 for all.
     """
     on_error = "skip" if skip_bad_lines else "raise"
     points = [
-        tfxc.data.read_extreme_classification(features, on_error, labels, first_id)
+        first(tfxc.data.read_extreme_classification(features, on_error, labels, first_id), max_points)
         for features, labels in _files_of_points(folder)
     ]
     names_file = find(folder, *LABEL_NAMES)
@@ -106,15 +124,24 @@ def load(folder, label_texts=False, hash_features=0, skip_bad_lines=False, first
         points.append(_label_points(folder, points[0], names, first_id))
     train, test, *texts = _hashed(tfxc.data.tfidf(*points), hash_features)
     filters, point_texts = find(folder, *FILTERS), find(folder, *POINT_TEXTS)
+    pairs = filters and tfxc.data.read_filter_labels(filters)
+    if filters and max_points:
+        pairs = pairs[pairs[:, 0] < max_points]
     test = TestPoints(
         test.features,
         test.labels,
-        filters and tfxc.data.read_filter_labels(filters),
+        pairs,
         point_texts and tfxc.data.read_texts(point_texts, encoding=text_encoding),
     )
     if texts:
         return _with_texts(train, *texts), test, names
     return TrainingPoints(train.features, train.labels, len(train)), test, names
+
+
+def first(points, number):
+    """The first points, or all with number 0."""
+    number = number or len(points)
+    return replace(points, features=points.features[:number], labels=points.labels[:number])
 
 
 def _files_of_points(folder):
