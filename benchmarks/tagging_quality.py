@@ -4,16 +4,17 @@
     python benchmarks/tagging_quality.py --seeds 0 1 2
     python benchmarks/tagging_quality.py --pecos-python pecos/bin/python
     python benchmarks/tagging_quality.py --data Delicious -- --epochs 12
-    python benchmarks/tagging_quality.py --compare negatives
+    python benchmarks/tagging_quality.py --compare negatives -- --label-texts
+    python benchmarks/tagging_quality.py --compare sweeps
     python benchmarks/tagging_quality.py --compare memory
 
 Omikuji's Parabel has its defaults, Bonsai the setting of its documentation; their times include reading the
 training file. PECOS' XR-Linear has its defaults and needs a Python of its own (see ``_pecos.py``). The
 arguments after ``--`` go to examples/extreme_classification.py, which trains the heads, each in a process of
-its own. They do not override the options of a row (see HEADS and NEGATIVES: "dense, fast" always has 6
-epochs, negatives always 20). Finished results are read from the output folder. Processor seconds are those of
-all cores; other programs disturb them less than clock time. Peak memory is that of training and prediction,
-without the data.
+its own, or with negatives as in ASTRA's tables, in this process, where training waits for searches. They do
+not override the options of a row (see HEADS: "dense, fast" always has 6 epochs). Finished results are read
+from the output folder. Processor seconds are those of all cores; other programs disturb them less than clock
+time. Peak memory is that of training and prediction, without the data.
 """
 
 import argparse
@@ -72,27 +73,28 @@ HEADS = {
     "MACH, a quarter": ("--heads", "mach"),
 }
 MINED = ("--heads", "dense", "--dim", "128", "--batch-size", "256", "--learning-rate", "5e-3")
-MINED = (*MINED, "--epochs", "8", "--start-epoch", "2", "--refresh-every", "2", "--negatives")
+MINED = (*MINED, "--epochs", "8", "--start-epoch", "2", "--refresh-every", "2")
 NEGATIVES = {
-    "random": (*MINED, "random"),
-    "labels: hard": (*MINED, "label-hard"),
-    "labels: hard and random": (*MINED, "label-astra"),
-    "labels: curriculum": (*MINED, "label-curriculum"),
-    "classes: hard": (*MINED, "hard"),
-    "classes: hard and random": (*MINED, "astra"),
-    "classes: curriculum": (*MINED, "curriculum"),
-    "classes, up to date": (*MINED, "up-to-date"),
+    "random": "uniform",
+    "labels: hard": "label-hard",
+    "labels: hard and random": "label-astra",
+    "labels: curriculum": "label-curriculum",
+    "classes: hard": "hard",
+    "classes: hard and random": "astra",
+    "classes: curriculum": "curriculum",
+    "classes, up to date": "up-to-date",
 }
+NEGATIVES = {name: ("--samplers", sampler) for name, sampler in NEGATIVES.items()}
 BEHIND = ("--heads", "sparse", "--dim", "256", "--num-inputs", "2048", "--epochs", "10", "--start-epoch", "3")
-BEHIND = (*BEHIND, "--refresh-every", "2")
+BEHIND = (*BEHIND, "--batch-size", "128", "--learning-rate", "3e-3")
 ON_SPARSE = {
     f"sparse, {activation}, {negatives}": (*BEHIND, "--wide-activation", activation, "--negatives", negatives)
     for activation, negatives in itertools.product(("linear", "relu"), ("random", "astra"))
 }
 SWEPT = {"--num-hard": (2, 16, 32), "--start-epoch": (4, 6), "--refresh-every": (1, 4)}
-SWEEPS = {"as in the table above": (*MINED, "astra")}
+SWEEPS = {"as in the table above": ("--samplers", "astra")}
 for option, values in SWEPT.items():
-    SWEEPS |= {f"{option} {value}": (*MINED, "astra", option, str(value)) for value in values}
+    SWEEPS |= {f"{option} {value}": ("--samplers", "astra", option, str(value)) for value in values}
 
 
 def train_omikuji(set_up_done, data, settings, folder):
@@ -194,8 +196,8 @@ def measure(args, ours):
             runs[PECOS] = [once(output / PECOS, [data], partial(train_pecos, args.pecos_python, args.data))]
     for seed in args.seeds:
         for name in args.rows or ours:
-            options = ["--data", data, "--seed", str(seed), *args.rest, *ours[name]]
-            task = partial(in_process, train_head) if ours is HEADS else train_mined
+            task, common = (partial(in_process, train_head), ()) if ours is HEADS else (train_mined, MINED)
+            options = ["--data", data, "--seed", str(seed), *common, *args.rest, *ours[name]]
             train = partial(task, options)
             runs.setdefault(name, []).append(once(output / f"seed-{seed}" / name, options, train))
     return runs
@@ -210,8 +212,17 @@ def memory(args, ours):
         yield [name, f"{example.head_megabytes(model):.1f}"]
 
 
+def metrics_of(runs):
+    return [name for name in next(iter(runs.values()))[0] if "@" in name]
+
+
+def columns_of(runs):
+    """The headings of ``rows_of``."""
+    return ["model", *metrics_of(runs), "s", "processor s", "peak MB", MEMORY]
+
+
 def rows_of(runs):
-    columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
+    columns = metrics_of(runs)
     for name, each in runs.items():
         quality = [spread([100 * run[column] for run in each], "{:.1f}") for column in columns]
         means = {key: np.mean([run[key] for run in each]) for key in each[0]}
@@ -242,10 +253,8 @@ def main():
         show(f"{args.data.name}: memory", list(memory(args, ours)), ["model", MEMORY])
     else:
         runs = measure(args, ours)
-        columns = [name for name in next(iter(runs.values()))[0] if "@" in name]
-        columns += ["s", "processor s", "peak MB", MEMORY]
         title = f"{args.data.name}: {args.compare}, {len(args.seeds)} seed(s)"
-        show(title, list(rows_of(runs)), ["model", *columns])
+        show(title, list(rows_of(runs)), columns_of(runs))
     keep(args.results)
 
 

@@ -93,12 +93,15 @@ def parse_arguments(argv=None):
     add("--ks", nargs="+", type=count, default=[1, 3, 5], help="cutoffs of the metrics, beside 1")
     add("--batch-size", type=count, default=128)
     training_log.add_arguments(add)
+    add(
+        "--halve-after", type=count, help="halves the rate after so many epochs without a better P@3, to 1e-4"
+    )
     add("--warm-up", type=share, default=0.0, help="share of the steps in which it rises to that")
     add("--head-learning-rate", type=rate, help="trains the head by gradient descent at this rate, not Adam")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
     parser.set_defaults(epochs=6, patience=100, learning_rate=3e-3, num_negatives=64)
     args = parser.parse_args(argv)
-    args.ks = sorted({1, *args.ks})
+    args.ks = sorted({1, *args.ks, *([3] if args.halve_after else [])})
     if {*MINED} & {*args.samplers} and args.start_epoch >= args.epochs:
         parser.error(
             f"--start-epoch {args.start_epoch} comes after --epochs {args.epochs}: no negative would be hard"
@@ -127,10 +130,12 @@ def is_mixed(name):
 
 
 def make_optimizer(encoder, head, num_steps, args):
-    """Adam for all, or gradient descent for the head; the learning rate warms up and falls to 0."""
+    """Adam for all, or gradient descent for the head; the rate falls to 0, or as a callback halves it."""
     warm = int(args.warm_up * num_steps)
 
     def schedule(rate):
+        if args.halve_after:
+            return rate
         options = {"warmup_target": rate, "warmup_steps": warm} if warm else {}
         return keras.optimizers.schedules.CosineDecay(0.0 if warm else rate, num_steps - warm, **options)
 
@@ -233,6 +238,9 @@ def train_head(name, sampler, data, args):
         # Connections that grow in the last epochs would have no time to learn.
         stop = max(1, args.epochs * len(train_set) * 3 // 4)
         callbacks.append(tfxc.callbacks.SparseEvolution(args.evolve, args.evolve_every, stop))
+    if args.halve_after:
+        options = {"mode": "max", "factor": 0.5, "patience": args.halve_after, "min_lr": 1e-4}
+        callbacks.append(keras.callbacks.ReduceLROnPlateau("val_precision_at_3", **options))
     log.fit(train_set, test_set, args.epochs, callbacks)
     result = model.evaluate(test_set, return_dict=True, verbose=0)
     times = {"seconds": log.seconds, "processor_seconds": log.processor_seconds}

@@ -1,6 +1,8 @@
 """Benchmarks that train an example once a seed: whose results they show, and where they keep them."""
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,6 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 import daily_quality  # noqa: E402
 import loss_quality  # noqa: E402
+import sparse_structure  # noqa: E402
+import tagging_quality  # noqa: E402
+
+PAPERS = (Path(__file__).resolve().parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 def test_days_of_other_data_or_options_are_not_taken_for_these(tmp_path, monkeypatch, capsys):
@@ -69,3 +75,43 @@ def test_runs_of_losses_go_where_they_are_told(tmp_path, monkeypatch):
     bench()
     bench("--output", str(tmp_path))
     assert folders == ["runs/losses/shop/gbce", f"{tmp_path}/gbce"]
+
+
+def write_points(folder, num_labels=70):
+    """Points of two labels each, which name them, in the layout of one file."""
+    for name in ("train", "test"):
+        lines = [f"{i % num_labels},{(i * i + 1) % num_labels} {i % num_labels}:1" for i in range(40)]
+        text = "\n".join([f"40 {num_labels} {num_labels}", *lines, ""])
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    for name in ("label_names", "vocabulary"):
+        words = "".join(f"word{number}\n" for number in range(num_labels))
+        (folder / f"{name}.txt").write_text(words, encoding="utf-8")
+
+
+@pytest.mark.long
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("program", "options"),
+    re.findall(r"`python benchmarks/(tagging_quality|sparse_structure)\.py (.*?)`", PAPERS),
+)
+def test_sweeps_of_the_papers_run_on_a_few_points(program, options, tmp_path, monkeypatch, capsys):
+    write_points(tmp_path)
+    ours, _, rest = options.partition(" -- ")
+    epochs = "2" if program == "sparse_structure" else "7" if "sweeps" in ours else "3"
+    few = ["--max-points", "20", "--dim", "4", "--ks", "1", "--epochs", epochs]
+    limited = [
+        *shlex.split(ours),
+        "--seeds",
+        "0",
+        "--data",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "runs"),
+    ]
+    monkeypatch.setattr(sys, "argv", [f"{program}.py", *limited, "--", *shlex.split(rest), *few])
+    in_this = lambda task, *given: {"peak": 0.0, **task(lambda: None, *given)}  # noqa: E731
+    monkeypatch.setattr(sparse_structure, "in_process", in_this)
+    sys.modules[program].main()
+    rows = re.findall(r"^\| ([^|]+) \| [\d.]+ \|", capsys.readouterr().out, re.MULTILINE)
+    tables = tagging_quality.NEGATIVES, tagging_quality.SWEEPS, sparse_structure.ROWS
+    assert rows in [[*table] for table in tables]

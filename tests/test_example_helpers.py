@@ -31,7 +31,9 @@ from common.quality_sample import QualitySample  # noqa: E402
 from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import batches, load_split, training_batches  # noqa: E402
 from common.run_options import check_options  # noqa: E402
+from common.searched_labels import encoded_labels  # noqa: E402
 from common.training_log import TrainingLog  # noqa: E402
+from common.up_to_date import UpToDate  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
@@ -434,6 +436,29 @@ def test_propensities_are_those_of_the_points_without_the_texts(tmp_path):
         assert names == ["sky", "sea"] and train.propensities() == pytest.approx(want[::-1])
 
 
+def test_a_label_is_encoded_by_its_name_or_else_by_its_points(tmp_path):
+    write_named_points(tmp_path, ["sea", "sky"], ["sea", "a", "b"])  # of "sky" only the points are known
+    for label_texts, sea in ((True, [1, 0, 0]), (False, [0.5**0.5, 0.5**0.5, 0])):
+        train, *_ = load(tmp_path, label_texts)
+        np.testing.assert_allclose(train.of_labels().features.toarray(), [sea, [0, 0, 2]], atol=1e-6)
+    encoder = extreme_classification.make_encoder("dense", 3, Namespace(dim=4, dropout=0))
+    ask = encoded_labels(types.SimpleNamespace(encoder=encoder), train, batch_size=1)
+    before = ask()
+    encoder.set_weights([np.random.default_rng(0).normal(size=own.shape) for own in encoder.get_weights()])
+    assert before.shape == ask().shape == (2, 8) and np.abs(ask() - before).max() > 0.1
+
+
+def test_up_to_date_negatives_are_the_best_of_all_classes_but_the_labels():
+    sampler = UpToDate(2, 3, num_retrieved=4)
+    sampler.build((20, 8))
+    scores = tf.random.normal([5, 20])
+    labels = tf.math.top_k(scores, 1).indices
+    step = tfxc.samplers.Step(tf.zeros([5, 8]), labels, score=lambda ids: tf.gather(scores, ids, axis=1))
+    ids = sampler.sample(step).ids.numpy()
+    np.testing.assert_array_equal(ids[:, :2], tf.math.top_k(scores, 3).indices[:, 1:])
+    sampler.observe(step)  # needs no example ids
+
+
 @pytest.mark.parametrize(
     ("names", "words", "message"),
     [
@@ -579,6 +604,8 @@ def test_features_and_labels_in_two_files(tmp_path):
     train, test, _ = load(tmp_path / "new", label_texts=True, text_encoding="latin-1")
     assert len(train) == 6 and train.labels[3:].toarray().tolist() == np.eye(3).tolist()
     assert test.filter_labels.tolist() == [[0, 1], [2, 0]] and test.texts[0] == "first"
+    *some, _ = load(tmp_path / "new", text_encoding="latin-1", max_points=2)
+    assert [*map(len, some)] == [2, 2] and some[1].filter_labels.tolist() == [[0, 1]]
     args = extreme_classification.parse_arguments(["--label-order", "random", "--propensity", "0.6", "2.6"])
     train, test, names = extreme_classification.ordered(new, args)
     named = {(point, names[label]) for point, label in test.filter_labels}

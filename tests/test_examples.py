@@ -285,12 +285,13 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
     options += ["--learning-rate", 0.01, "--head-learning-rate", 0.1, "--warm-up", 0.2]
     options += ["--hash-features", 16, "--samplers", "curriculum"]
     interrupt("extreme_classification.py", *options, after=2)
-    printed = run("extreme_classification.py", *options, "searched")
+    printed = run("extreme_classification.py", *options, "label-astra", "searched", "up-to-date")
     assert "210 training and 50 test points, 16 features" in printed
     assert printed.count("resumed after 2") == 1
     written = json.loads((tmp_path / "out" / "results.json").read_text())
     histories = written["histories"]
-    assert set(histories) == {"dense-curriculum", "dense-searched"}
+    others = {"dense-label-astra", "dense-searched", "dense-up-to-date"}
+    assert set(histories) == {"dense-curriculum", *others}
     weights = 4 * (10 * 64 + 10)  # gradient descent remembers nothing
     assert written["results"]["dense-searched"]["head_mb"] == pytest.approx(weights / 2**20)
     assert histories["dense-curriculum"][-1]["mining/failures"] == 0
