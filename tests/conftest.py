@@ -1,11 +1,9 @@
 """Quiet, small and repeatable: what every test process starts from."""
 
 import contextlib
-import functools
 import gc
 import os
 import sys
-import typing
 import zlib
 from unittest.mock import patch
 
@@ -16,12 +14,6 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
-
-# Graphs are millions of objects that live on: looking through them for garbage takes a tenth of the time.
-gc.set_threshold(50_000, 20, 50)
-
-# TensorFlow asks of every value whether it is of a protocol, whose attributes Python 3.11 gathers each time.
-typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 # Programs, which tests run in a process of their own.
 collect_ignore = [
@@ -83,6 +75,36 @@ def background_work_of_usual_priority():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def arrays_are_read_without_graphs():
+    """Keras makes four graphs each time that it reads arrays: tests that are not traced read them by rows."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tfxc._keras import IS_KERAS_3
+
+    if not IS_KERAS_3:
+        yield
+        return
+    from keras.src.trainers.data_adapters import array_data_adapter
+
+    read = array_data_adapter.ArrayDataAdapter.get_tf_dataset
+
+    def read_rows(adapter):
+        arrays, options = tf.nest.flatten(adapter._inputs), tf.data.Options()
+        is_plain = all(isinstance(array, np.ndarray) and array.dtype.kind in "fi" for array in arrays)
+        if not (is_plain and tf.config.functions_run_eagerly()):
+            return read(adapter)
+        arrays = array_data_adapter.array_slicing.convert_to_sliceable(adapter._inputs, "tensorflow")
+        rows = tf.data.Dataset.from_tensor_slices(array_data_adapter.tree.lists_to_tuples(arrays))
+        options.experimental_optimization.apply_default_optimizations = False  # as Keras
+        rows = rows.shuffle(adapter._num_samples) if adapter._shuffle else rows
+        return rows.batch(adapter._batch_size).with_options(options)
+
+    with patch.object(array_data_adapter.ArrayDataAdapter, "get_tf_dataset", read_rows):
+        yield
+
+
 @pytest.fixture(scope="session")
 def with_long_tests(request):
     """Whether a program that tests share is to do all that they read, or what the quick ones do."""
@@ -116,19 +138,26 @@ def pytest_runtest_setup(item):
 EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Where tests of both Keras are asked for, modules without any are not imported, which takes long."""
+    if "both_keras" in config.option.markexpr and collection_path.name.startswith("test_"):
+        has_one = "_keras" in collection_path.parts or "both_keras" in collection_path.read_text()
+        return None if has_one else True
+    return None
+
+
 # AutoGraph rewrites the functions of this test alone; elsewhere it would only take time.
 AUTOGRAPH = "test_autograph"
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that a marker does not choose are left out
 def pytest_collection_modifyitems(config, items):
+    from processes import quicken
     from tensorflow.python.data.ops.options import AutotuneOptions
-    from tensorflow.python.util import tf_stack
 
     from tfxc._autograph import leave_alone
 
-    # By what calls each op of a graph was made is a quarter of what tracing costs: all have the first one's.
-    tf_stack.extract_stack = functools.cache(tf_stack.extract_stack)
+    quicken()
 
     # The end of an iterator may wait for as long as it has lived: the thread that tunes it can miss the call.
     enabled = AutotuneOptions.enabled
