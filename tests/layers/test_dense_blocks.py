@@ -32,9 +32,15 @@ LOSSES = pytest.mark.parametrize(
 # Reading classes and reducing logits meet in a block of logits alone: each of both, no pairs.
 LOSS_OR_CONFIGURATION = pytest.mark.parametrize(
     ("loss", "name"),
-    [(SoftmaxCrossentropy(), name) for name in CONFIGURATIONS]
-    + [(loss, name) for loss in (BinaryCrossentropy(), SquaredHinge()) for name in ("plain", "tied all")],
-    ids=lambda part: getattr(part, "name", part),
+    [
+        pytest.param(loss, name, marks=[pytest.mark.traced] * (name == "plain"), id=f"{loss.name}-{name}")
+        for loss, names in (
+            (SoftmaxCrossentropy(), CONFIGURATIONS),
+            (BinaryCrossentropy(), ("plain", "tied all")),
+            (SquaredHinge(), ("plain", "tied all")),
+        )
+        for name in names
+    ],
 )
 LABELS = {
     "one": [[3], [0], [12], [3]],
@@ -85,7 +91,6 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
         assert np.isclose(one, other, rtol=1e-4, atol=1e-5).mean() > 0.95
 
 
-@pytest.mark.traced
 @LOSS_OR_CONFIGURATION
 def test_equals_the_plain_loss(tiny_blocks, loss, name):  # noqa: F811
     run = tf.function(gradients) if name == "plain" else gradients
@@ -313,8 +318,7 @@ def check_sizes(shapes, layer, num_queries):
             assert layer.num_classes not in shape.as_list(), shape
 
 
-@pytest.mark.traced
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+@pytest.mark.parametrize("wrap", [lambda f: f, pytest.param(tf.function, marks=pytest.mark.traced)])
 def test_all_logits_are_those_of_the_whole_at_once(tiny_blocks, wrap):  # noqa: F811
     layer, query = make_head("bfloat16", 29, 4), tf.constant(queries(3, 4))
     variables, upstream = variables_of(layer), tf.constant(queries(3, 29, seed=2))

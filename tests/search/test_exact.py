@@ -25,8 +25,7 @@ def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("column", [0, 6, 66])  # the last belongs to no group
-@pytest.mark.parametrize("k", [1, 5, 60])
+@pytest.mark.parametrize(("column", "k"), [(0, 1), (6, 5), (66, 5), (66, 60)])  # 66 belongs to no group
 def test_grouped_passes_nan_over(monkeypatch, column, k):
     monkeypatch.setattr(exact, "GROUP", 4)
     logits = tied_logits(6, 67, 1000)
@@ -59,8 +58,9 @@ def test_folding_blocks_equals_the_whole_row(block):
     np.testing.assert_array_equal(carry[1], want_ids)
 
 
-@pytest.mark.traced
-@pytest.mark.parametrize(("block", "in_graph"), [(7, False), (80, True), (200, False), (200, True)])
+@pytest.mark.parametrize(
+    ("block", "in_graph"), [(7, False), pytest.param(80, True, marks=pytest.mark.traced), (200, False)]
+)
 def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     monkeypatch.setattr(exact, "GROUP", 4)
     logits = tied_logits(5, 200, 1000)
@@ -83,8 +83,10 @@ def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     np.testing.assert_array_equal(ids, np.where(np.isinf(want_scores) & (want_scores < 0), -1, want_ids))
 
 
-@pytest.mark.traced
-@pytest.mark.parametrize(("in_graph", "rising"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("in_graph", "rising"),
+    [(False, False), (False, True), pytest.param(True, True, marks=pytest.mark.traced)],
+)
 def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
     logits = tied_logits(5, 320, 120)
     logits = np.sort(logits, axis=1) if rising else logits
