@@ -147,28 +147,31 @@ OPTIMIZERS = {
 }
 REGISTRY = {**HEADS, **SAMPLERS, **LOSSES, **METRICS, **OPTIMIZERS}
 
-# One model for every component that has a state, and for a loss and a metric, which have a config alone; the
-# other parts of a model are the first of their kind.
+# One model for every component that has a state; a loss and a metric have a config alone. The other parts are
+# the first of their kind.
 MODELS = {
     **{name: {"head": head, "sampler": SAMPLERS["MIDX"]} for name, head in HEADS.items()},
     "MACHHead": {"head": HEADS["MACHHead"]},
     "MACHHead, all options": {"head": HEADS["MACHHead, all options"], "loss": LOSSES["BinaryCrossentropy"]},
     **{name: {"sampler": sampler} for name, sampler in SAMPLERS.items()},
-    "SquaredHinge": {"sampler": SAMPLERS["Uniform"], "loss": LOSSES["SquaredHinge"]},
-    "NDCGAtK": {"metrics": lambda: [METRICS["NDCGAtK"]()]},
+    "SquaredHinge, NDCGAtK": {
+        "sampler": SAMPLERS["Uniform"],
+        "loss": LOSSES["SquaredHinge"],
+        "metrics": lambda: [METRICS["NDCGAtK"]()],
+    },
     **{name: {"sampler": SAMPLERS["Uniform"], "optimizer": rule} for name, rule in OPTIMIZERS.items()},
 }
-# Training goes on by way of each component's state, which is compared for all of them: so it is tried with
-# one component of each kind, and with every optimizer, whose slots nothing else compares.
-REPRESENTATIVES = [
-    "DenseHead, all options",
-    "UniformSparseHead",
-    "MACHHead, all options",
-    "Mixture, learned",
-    "SquaredHinge",
-    "NDCGAtK",
-    *OPTIMIZERS,
-]
+# Every optimizer trains one of them, whose slots nothing else compares.
+REPRESENTATIVES = {
+    "DenseHead, all options": "LazyAdam",
+    "UniformSparseHead": "RowwiseAdagrad",
+    "SquaredHinge, NDCGAtK": "LazySGD",
+    "MACHHead, all options": None,
+    "Mixture, learned": None,
+    "MultiOptimizer": "MultiOptimizer",
+}
+for name, rule in REPRESENTATIVES.items():
+    MODELS[name] |= {"optimizer": OPTIMIZERS[rule]} if rule else {}
 
 
 def named(names, both=REPRESENTATIVES, quick=REGISTRY):
@@ -185,7 +188,7 @@ SAME_STATE = {"LSH, union", "LogUniform", "InBatch, all", "MIDX, pq", "HardNegat
 SAME_STATE |= {name for name in SAMPLERS if name.endswith(", shared")}
 STATES = [name for name in [*HEADS, *SAMPLERS, *OPTIMIZERS] if name not in SAME_STATE]
 # The indices, counts and features of all samplers, and each head and optimizer.
-KINDS = ["MIDX", "LSH", "RFF", "Unigram, counting", "HardNegatives", "EncodedHead", *REPRESENTATIVES]
+KINDS = ["LSH", "RFF", "Unigram, counting", "HardNegatives", "EncodedHead", *REPRESENTATIVES]
 EVERY_MODEL = named([name for name in MODELS if name not in SAME_STATE], quick=KINDS)
 STATEFUL = named(STATES, ["MultiOptimizer"], ["Mixture, learned", "UniformSparseHead", "MultiOptimizer"])
 
