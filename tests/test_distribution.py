@@ -76,7 +76,7 @@ def test_keras_3_names_the_remedy_before_it_fits_in_two_processes(processes):
         assert "TF_USE_LEGACY_KERAS=1" in found["fit"] and "head_loss" in found["fit"]
 
 
-@pytest.mark.parametrize("name", long_after(2, "plain", "classifier", "summed", "own"))
+@pytest.mark.parametrize("name", long_after(1, "plain", "classifier", "summed", "own"))
 def test_over_all_classes_training_is_the_same(results, name):
     one, two = results["one"], results[name]
     np.testing.assert_allclose(two["squares"], one["squares"], rtol=1e-4)

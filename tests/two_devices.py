@@ -88,6 +88,7 @@ def trained(make, strategy, epochs):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = make()
+    model.run_eagerly = strategy is ONE
     x, y = learnable(64)
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
     callbacks = [tfxc.callbacks.SamplerRefresh()] if getattr(model, "sampler", None) else []
@@ -163,7 +164,8 @@ def kept_by_replicas():
     x, y = learnable(64)
 
     def made():
-        return make_model(MIDX(8, num_codewords=4, seed=1), optimizer=tfxc.optimizers.LazyAdam(0.1))
+        sampler, optimizer = MIDX(8, num_codewords=4, seed=1), tfxc.optimizers.LazyAdam(0.1)
+        return make_model(sampler, optimizer=optimizer, run_eagerly=True)
 
     with TWO.scope():
         model, restored = made(), made()
@@ -172,6 +174,7 @@ def kept_by_replicas():
         model.save(f"{folder}/model.keras")
         with TWO.scope():
             loaded = keras.models.load_model(f"{folder}/model.keras")
+        loaded.run_eagerly = True
         tfxc.cluster.Checkpoint(model, folder).save(1)
         tfxc.cluster.Checkpoint(restored, folder).restore()
     one_more = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, loaded, restored)]
@@ -217,11 +220,10 @@ def uneven():
 
 
 def main(is_long):
-    results = {"one": trained(plain, ONE, 2)}
-    results |= {make.__name__: trained(make, TWO, 2) for make in (plain, classifier)}
+    results = {"one": trained(plain, ONE, 2), "plain": trained(plain, TWO, 2)}
     results |= draws_of_replicas() | counts_of_replicas() | kept_by_replicas()
     if is_long:
-        results |= {make.__name__: trained(make, TWO, 2) for make in (summed, own)}
+        results |= {make.__name__: trained(make, TWO, 2) for make in (classifier, summed, own)}
         results["sampled"] = [trained(sampled, ONE, 4), trained(sampled, TWO, 4)]
         results |= refreshed_replicas() | backed_up_by_replicas()
         results |= optimizers_of_parts() | uneven()
