@@ -508,12 +508,24 @@ def test_strings_need_names_that_can_be_told_apart(tmp_path):
     assert loaded.serve(tf.zeros([1, DIM]))["names"].numpy()[0, 0] in (b"b\n", b"c\n")
 
 
-@pytest.mark.parametrize("names", [("user-id",), ("größe",), ("_x",), ("User", "user")])
-def test_inputs_that_cannot_be_arguments_are_named(tmp_path, names):
-    inputs = [keras.Input((DIM,), name=name) for name in names]
-    encoder = keras.Model(inputs, keras.layers.Average()([*inputs, *inputs]))
-    with pytest.raises(ValueError, match=rf"inputs \['{names[0]}'.*Rename"):
-        make_model(encoder=encoder).export(tmp_path / "1")
+@pytest.mark.traced
+def test_inputs_that_cannot_be_arguments_get_safe_names_or_are_named(tmp_path, capsys):
+    def model_of(*names):
+        inputs = [keras.Input((DIM,), name=name) for name in names]
+        return make_model(encoder=keras.Model(inputs, keras.layers.Average()([*inputs, *inputs])))
+
+    model, x = model_of("user-id", "größe", "_x"), features(2)
+    with pytest.warns(UserWarning, match="other names: {'user-id': 'user_id', 'größe': 'gr__e', '_x'"):
+        model.export(tmp_path / "1", format="tf_saved_model", verbose=True)
+    assert "serve(user_id, gr__e, input_x, k, exclude, allow)" in capsys.readouterr().out
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    served = loaded.serve(user_id=x, gr__e=2 * x, input_x=3 * x)
+    np.testing.assert_array_equal(served["ids"], model.rank([x, 2 * x, 3 * x], 5)["ids"])
+    for names in (("User", "user"), ("a-b", "a_b"), ("class",)):
+        with pytest.raises(ValueError, match=rf"inputs \['{names[0]}'.*Rename"):
+            model_of(*names).export(tmp_path / "2")
+    with pytest.raises(ValueError, match="format is 'onnx'. For LiteRT or ONNX"):
+        model.export(tmp_path / "2", format="onnx")
 
 
 def test_nested_inputs_are_refused(tmp_path):

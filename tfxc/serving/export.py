@@ -38,6 +38,9 @@ class ServingMixin:
         path: str | os.PathLike[str],
         index: InvertedIndex | None = None,
         strings: bool | str | Sequence[str] = False,
+        *,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
     ) -> None:
         """Writes encoder and head as a SavedModel of TensorFlow's own ops, which loads without tfxc.
 
@@ -75,8 +78,9 @@ class ServingMixin:
                 has T = 1, give the names of those that are histories, () for none.
 
         Raises:
-            ValueError: if the encoder's inputs are not known yet, are ragged or nested, or their names cannot
-                be arguments; if the model's k, or num_probes of the index or head, is no integer of at least
+            ValueError: for another format; if the encoder's inputs are not known yet, are ragged or nested,
+                or their names cannot be arguments (other characters than these take become underscores, with
+                a warning); if the model's k, or num_probes of the index or head, is no integer of at least
                 1; if the index is no ``InvertedIndex``, of another head, or of this one before further
                 training; if the path is no folder of this machine, a file or a folder of other things, or
                 such a one is in the way beside it; if a weight holds NaN; if strings are asked of a model
@@ -85,6 +89,11 @@ class ServingMixin:
                 position; in the scope of the strategy that made the weights.
             OSError: naming the path, if the disk is full or the folder cannot be written.
         """
+        if format != "tf_saved_model":
+            raise ValueError(
+                f'An export is a SavedModel, format="tf_saved_model", but the format is {format!r}. For '
+                "LiteRT or ONNX, convert model.encoder alone, and rank its queries by the class vectors."
+            )
         expire_averaged(self)
         self._freshen()
         _check_index(index, self.head)
@@ -115,6 +124,9 @@ class ServingMixin:
                     extra = os.path.join(aside, "assets.extra")
                     os.makedirs(extra, exist_ok=True)
                     write_names(self.class_names, extra)
+        if verbose:
+            names = ", ".join(spec.name for spec in module.serve.input_signature)
+            print(f"{os.fspath(path)}: serve({names})")
 
     def export_item_encoder(self: Any, path: str | os.PathLike[str]) -> None:
         """Writes the item encoder of an ``EncodedHead`` as a SavedModel, for the vectors of new items.

@@ -3,6 +3,7 @@
 import inspect
 import keyword
 import re
+import warnings
 
 import tensorflow as tf
 
@@ -18,7 +19,7 @@ _EXCLUDE = "exclude"
 _ALLOW = "allow"
 _NUM_PROBES = "num_probes"
 _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
-_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # what a SavedModel takes as the name of an input
+_UNFIT = re.compile(r"[^A-Za-z0-9_]")  # what a SavedModel does not take in the name of an input
 
 
 def serving_function(model, index, module, strings):
@@ -141,6 +142,7 @@ def _histories(specs, strings):
 def encoder_inputs(encoder, options=()):
     """Names, specs (of any batch size) and structure of the encoder's inputs.
 
+    Warns of a name that holds other characters than an argument may, and gives a safe one in its place.
     Raises ValueError if the inputs are not known, or cannot be the arguments of a served function beside its
     ``options``, the names of the other inputs.
     """
@@ -159,22 +161,30 @@ def encoder_inputs(encoder, options=()):
             "build the encoder of a dict without others in it, keras.Model({name: input, ...}, query)."
         )
     tensors = tf.nest.flatten(structure)
-    keys = sorted(structure) if is_dict else [t.name.split(":")[0] for t in tensors]
+    given = sorted(structure) if is_dict else [t.name.split(":")[0] for t in tensors]
+    keys = [_argument(name) for name in given]
     folded = [key.lower() for key in keys]  # a SavedModel does not tell user from User
     if set(options) & set(folded):
         raise ValueError(
-            f"Encoder inputs {keys} clash with the signature's own inputs {sorted(options)}: rename."
+            f"Encoder inputs {given} clash with the signature's own inputs {sorted(options)}: rename."
         )
     reserved = {"self", *keyword.kwlist}
-    fit = [
-        _ARGUMENT.fullmatch(key) and key not in reserved and folded.count(key.lower()) == 1 for key in keys
+    unfit = [
+        name
+        for name, key in zip(given, keys, strict=True)
+        if key in reserved or folded.count(key.lower()) > 1
     ]
-    if not all(fit):
-        unfit = [key for key, is_fit in zip(keys, fit, strict=True) if not is_fit]
+    if unfit:
         raise ValueError(
-            f"Encoder inputs {unfit} cannot be arguments of a served function: a name holds ASCII letters, "
-            "digits and underscores, begins with a letter, is no keyword, and differs by more than case. "
-            'Rename them, keras.Input(..., name="user_id").'
+            f"Encoder inputs {unfit} cannot be arguments of a served function: a name is no keyword, and "
+            'differs from others by more than case and signs. Rename them, keras.Input(..., name="user_id").'
+        )
+    renamed = {name: key for name, key in zip(given, keys, strict=True) if name != key}
+    if renamed:
+        warnings.warn(
+            "A SavedModel takes ASCII letters, digits and underscores in the name of an input, a letter "
+            f"first. Requests give these encoder inputs by other names: {renamed}.",
+            stacklevel=2,
         )
     ragged = [key for key, tensor in zip(keys, tensors, strict=True) if is_declared_as(tensor, "ragged")]
     if ragged:  # rows come padded, and the encoder would read the padding as items
@@ -187,6 +197,12 @@ def encoder_inputs(encoder, options=()):
         for tensor, key in zip(tensors, keys, strict=True)
     ]
     return keys, specs, structure
+
+
+def _argument(name):
+    """The name of an input with underscores for all that a SavedModel does not take there."""
+    safe = _UNFIT.sub("_", name)
+    return safe if safe[:1].isalpha() else f"input_{safe.lstrip('_')}"
 
 
 def as_declared(structure, inputs):
