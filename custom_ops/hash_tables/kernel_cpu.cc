@@ -1,4 +1,4 @@
-// The TensorFlow kernels that build hash tables and move classes in them: they check the sizes, then work table by table.
+// The TensorFlow kernels that build hash tables and move classes in them: they check sizes, then go table by table.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

@@ -68,7 +68,7 @@ bool MoveInTable(const Codes& codes, const Moves& moves, int64_t t, const int32_
     std::copy(old_members, old_members + num_classes, members);
     return std::all_of(members, members + num_classes, [&](int32_t id) { return id >= 0 && id < num_classes; });
   }
-  // So far offsets[b + 1] holds the old end of bucket b and its own change; the changes of all buckets before it follow.
+  // So far offsets[b + 1] holds the old end of bucket b and its own change; the changes of those before it follow.
   int64_t change = 0;
   for (int64_t bucket = 0; bucket < num_buckets; ++bucket) {
     change += offsets[bucket + 1] - old_offsets[bucket + 1];

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tfxc.arguments import positive_int
 from tfxc.ops import library
 
-
 _SORTED_SHARE = 2  # to sort all is faster where more than a half of the classes moved
 
 
