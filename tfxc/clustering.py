@@ -57,7 +57,10 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0, title=None)
     codewords = np.zeros((num_codewords, vectors.shape[1]), np.float32)
     own = codewords[:num_clusters]
     if start is None:
-        own[:] = vectors[np.random.default_rng(seed).choice(num_vectors, num_clusters, replace=False)]
+        # A vector of much weight is near a codeword from the start: few rounds would not bring one there.
+        chances = weights / weights.sum(dtype=np.float64)
+        random = np.random.default_rng(seed)
+        own[:] = vectors[random.choice(num_vectors, num_clusters, replace=False, p=chances)]
     else:
         own[:] = start[:num_clusters]
     with progress(_ITERATIONS, title, "rounds") as bar:
@@ -68,9 +71,9 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0, title=None)
             totals = of_code.sum(1).A1
             filled = totals > 0
             own[filled] = (of_code @ vectors)[filled] / totals[filled, np.newaxis]
-            # Codewords of no vector go to those that lose most.
-            lost = np.argsort(-weights * distances)[: num_clusters - np.count_nonzero(filled)]
-            own[~filled] = vectors[lost]
+            if num_empty := num_clusters - np.count_nonzero(filled):
+                # Codewords of no vector go to the vectors that lose most.
+                own[~filled] = vectors[np.argpartition(-weights * distances, num_empty - 1)[:num_empty]]
             bar.update()
     return codewords
 

@@ -140,15 +140,15 @@ class LSH(Sampler):
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
         self.check_head(head)
         names = *HashTables._fields, "fingerprint"
-        *before, fingerprint = (tf_variable(getattr(self, name)).numpy() for name in names)
-        before, moved = HashTables(*before), []
-        codes = before.codes.copy()
+        *tables, fingerprint = (tf_variable(getattr(self, name)).numpy() for name in names)
+        before = HashTables(*tables)
+        codes, parts = before.codes.copy(), []
         for ids, vectors in _padded(changed_rows(head, fingerprint), self._rows_hashed):
             codes[ids] = self._codes_of(vectors).numpy()[: len(ids)]
-            moved.append(ids[(codes[ids] != before.codes[ids]).any(1)])
-        moved = np.concatenate(moved) if moved else []
-        tables = move_in_hash_tables(before, codes, moved)._asdict() if len(moved) else {}
-        self._assign_weights({**tables, "fingerprint": fingerprint})
+            parts.append(ids[(codes[ids] != before.codes[ids]).any(1)])
+        moved = np.concatenate([np.zeros(0, np.int32), *parts])
+        after = move_in_hash_tables(before, codes, moved)._asdict() if len(moved) else {}
+        self._assign_weights({**after, "fingerprint": fingerprint})
 
     @property
     def _rows_hashed(self):
