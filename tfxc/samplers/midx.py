@@ -172,7 +172,7 @@ class MIDX(Sampler):
             frequencies = self.frequencies(head, known, changed)
             codes = np.stack(divmod(known["cell"], self.num_codewords))
             if fits:
-                codebooks = self._fit_codebooks(head, frequencies.importance)
+                codebooks = self._fit_codebooks(head, frequencies.importance, sees_few=True)
                 codes = encode_cells(before, codebooks, self._residual)[:, known["cell"]]
             codes[:, changed] = encode(head, codebooks, self._residual, changed)[0]
         rows = self._weighted_cells(codebooks, codes, frequencies)
@@ -225,9 +225,9 @@ class MIDX(Sampler):
         codebooks = self._fit_codebooks(head, importance)
         return codebooks, encode(head, codebooks, self._residual)[0]
 
-    def _fit_codebooks(self, head, importance, start=None):
+    def _fit_codebooks(self, head, importance, start=None, **options):
         seed = self.seed % 2**31
-        return fit_codebooks(head, start, self._residual, self.num_codewords, seed, importance)
+        return fit_codebooks(head, start, self._residual, self.num_codewords, seed, importance, **options)
 
     def _weighted_cells(self, codebooks, codes, frequencies):
         """The cells int32 [L] and weights m_i float32 [L] of classes of these codewords, by name."""
