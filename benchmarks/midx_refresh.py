@@ -13,8 +13,8 @@ time is in CPU seconds, with FAISS on one thread. A pass reads the vectors of al
 for the encoding, and one for frequencies. Figures are means over several problems.
 
 With --steps, the model of ``lsh_refresh.py`` trains with 512 negatives that the batch shares. Its index is
-refreshed before the first step, after 100 and after 300. At the end the refresh of the package, which keeps
-its codebooks, and one that fits them anew take turns.
+refreshed before the first step, after 100 and after 300. At the end a refresh that encodes the classes that
+changed and a whole one take turns. Under load set OPENBLAS_NUM_THREADS=1: idle threads count as CPU time.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def problem(num_classes, exponent, seed):
 
 def refresh(sampler, head, way):
     """Refreshes in one of the ways; returns CPU seconds, and the number of passes over all class vectors."""
-    read, gather, weighted = [0], head.class_vectors_of, samplers.MIDX.weighted_cells
+    read, gather, weighted = [0], head.class_vectors_of, samplers.MIDX._weighted_cells
 
     def counted(class_ids):
         read[0] += len(class_ids)
@@ -105,7 +105,7 @@ def refresh(sampler, head, way):
     with (
         mock.patch.object(head, "class_vectors_of", counted),
         mock.patch.object(quantization, "rows_to_fit", way.rows),
-        mock.patch.object(samplers.MIDX, "weighted_cells", own),
+        mock.patch.object(samplers.MIDX, "_weighted_cells", own),
     ):
         start = time.process_time()
         sampler.refresh(head)
@@ -142,11 +142,11 @@ def after_steps(num_classes, codewords, num_steps):
     for is_whole in [False, True] * TURNS:
         sampler._assign_weights(before)
 
-        def is_to_fit(self, share, *_, is_whole=is_whole):
-            changed.append(share)
+        def chosen(self, num_changed, *_, is_whole=is_whole):
+            changed.append(num_changed / num_classes)
             return is_whole
 
-        with mock.patch.object(samplers.MIDX, "_is_to_fit", is_to_fit):
+        with mock.patch.object(samplers.MIDX, "_is_whole", chosen):
             start = time.process_time()
             sampler.refresh(model.head)
             seconds[is_whole].append(time.process_time() - start)

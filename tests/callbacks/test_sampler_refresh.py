@@ -125,6 +125,14 @@ def test_refreshes_wait_until_they_take_a_small_share_of_the_time(options, epoch
 
 
 @pytest.mark.traced
+@pytest.mark.parametrize(("share", "steps"), [(0.1, [100]), (1, [0, 100])])
+def test_the_first_refresh_of_many_class_vectors_waits_for_queries(share, steps, monkeypatch):
+    monkeypatch.setattr(sampler_refresh, "_LARGE", 15)  # 5 classes, D = 3
+    callback = SamplerRefresh("auto", share=share)
+    assert recorded(callback, epochs=1, num_steps=120, steps_per_execution=10)[0] == steps
+
+
+@pytest.mark.traced
 def test_the_age_of_the_index_is_logged():
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
     assert history["sampler/index_age"] == [1, 2]  # rebuilt after 3 and 6

@@ -15,6 +15,7 @@ from tfxc.step_clock import EPOCH, StepCallback, StepClock
 AUTO = "auto"
 _FIRST_STEPS = 100
 _FREE_SECONDS = 5.0  # which refreshes may take however short the training
+_LARGE = 1 << 28  # numbers in the class vectors of an index that takes many seconds
 
 
 class SamplerRefresh(StepCallback):
@@ -35,9 +36,9 @@ class SamplerRefresh(StepCallback):
     ``head/cache_age``, the steps since a head computed the class vectors that it caches.
 
     Args:
-        every: "epoch" (at the start of each); or "auto": when training starts, after 100, 300, 700, ...
-            steps, and at the start of an epoch if 100 or more steps passed since the last refresh, as far as
-            ``share`` allows; or a number of training steps. Until this number is reached, the end of an epoch
+        every: "epoch" (at the start of each); or "auto": when training starts (not for a new optimizer and
+            class vectors of 2^28 numbers or more), after 100, 300, 700, ... steps, and at the start of an
+            epoch if 100 or more steps passed since the last refresh, as far as ``share`` allows; or a number of training steps. Until this number is reached, the end of an epoch
             refreshes too if the number of steps passed a power of two in it.
         growth: factor, at least 1, by which the number of steps grows after each refresh, since class
             vectors move less and less. Only with a number of steps.
@@ -94,7 +95,7 @@ class SamplerRefresh(StepCallback):
             self._last_step = self._clock.last  # of the training that is resumed
         if self.every == EPOCH or is_late:
             self._refresh()
-        elif self.every == AUTO and self._is_old():
+        elif self.every == AUTO and self._is_old() and not self._is_too_early():
             self._refresh_if_cheap()
 
     def _on_batch_end(self, batch, logs=None):
@@ -137,6 +138,12 @@ class SamplerRefresh(StepCallback):
 
     def _is_old(self):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
+
+    def _is_too_early(self):
+        """Whether a long refresh would come before the first step, and another that knows the queries next."""
+        head = self.model.head
+        is_first = self.share < 1 and not self._clock.now
+        return is_first and head.built and head.num_classes * head.effective_dim >= _LARGE
 
     def _refresh_if_cheap(self):
         """Refreshes, or waits while that would take too large a share of the time."""

@@ -55,6 +55,11 @@ class MIDX(Sampler):
     k-means must keep the error small in the logits of the classes that get probability, so it weights each
     class by its frequency (before the first query all classes weigh the same).
 
+    Then it encodes the classes whose vectors changed since the last one: a checksum of 64 bits a class tells
+    which. The others follow their cells, each of which goes where the new codebooks put its ŵ, and keep
+    their frequencies. Where half of the classes changed, and after 1, 4, 16, ... times the steps of the first
+    such refresh, it encodes all. The probabilities are exact whatever the codes are.
+
     All these weights are this package's. The paper's proposal has none: ``class_weights="uniform"``, the
     softmax over the quantised class vectors alone, with draws in a cell that are uniform. It is farther from
     the softmax where frequencies differ much.
