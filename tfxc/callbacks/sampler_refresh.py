@@ -38,8 +38,9 @@ class SamplerRefresh(StepCallback):
     Args:
         every: "epoch" (at the start of each); or "auto": when training starts (not for a new optimizer and
             class vectors of 2^28 numbers or more), after 100, 300, 700, ... steps, and at the start of an
-            epoch if 100 or more steps passed since the last refresh, as far as ``share`` allows; or a number of training steps. Until this number is reached, the end of an epoch
-            refreshes too if the number of steps passed a power of two in it.
+            epoch if 100 or more steps passed since the last refresh, as far as ``share`` allows; or a number
+            of training steps. Until this number is reached, the end of an epoch refreshes too if the number
+            of steps passed a power of two in it.
         growth: factor, at least 1, by which the number of steps grows after each refresh, since class
             vectors move less and less. Only with a number of steps.
         share: of "auto", in (0, 1]: a refresh waits until those of this ``fit`` and one more, of their mean
@@ -140,7 +141,7 @@ class SamplerRefresh(StepCallback):
         return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
 
     def _is_too_early(self):
-        """Whether a long refresh would come before the first step, and another that knows the queries next."""
+        """Whether a long refresh would come before the first step: the next one knows the queries."""
         head = self.model.head
         is_first = self.share < 1 and not self._clock.now
         return is_first and head.built and head.num_classes * head.effective_dim >= _LARGE
