@@ -37,7 +37,6 @@ from common.arguments import count, from_two, rate, share
 from common.classification_data import load
 from common.classification_heads import DECODERS, HEADS, make_encoder, make_head
 from common.plots import plot
-from common.sampler_choice import Settings
 from common.searched_labels import LABEL, encoded_labels
 from common.training_log import TrainingLog, markdown_table
 from common.up_to_date import UpToDate
@@ -114,7 +113,7 @@ def parse_arguments(argv=None):
 def make_sampler(name, train, args):
     """The sampler of the classes that a step scores; None for all classes."""
     if name in sampler_choice.SAMPLERS:
-        settings = Settings(args.num_negatives, args.num_codewords, train.label_counts())
+        settings = sampler_choice.settings(args, train.label_counts())
         return sampler_choice.SAMPLERS[name](settings)
     num_hard = args.num_hard if is_mixed(name) else args.num_negatives
     if name.endswith("curriculum"):

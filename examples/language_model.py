@@ -24,7 +24,7 @@ from common.arguments import count, existing
 from common.language_data import BUNDLED, load_text
 from common.plots import plot, plot_proposals
 from common.proposals import compare_proposals, proposal_table
-from common.sampler_choice import SAMPLERS, Settings
+from common.sampler_choice import SAMPLERS
 from common.training_log import TrainingLog, markdown_table, times
 from tensorflow import keras
 
@@ -77,7 +77,7 @@ def make_model(name, split, num_steps, args):
     """A compiled classifier whose head shares the table of the encoder's word embedding."""
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
-    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
+    settings = sampler_choice.settings(args, split.train.counts())
     model = tfxc.ExtremeClassifier(
         make_encoder(num_classes, args),
         head=tfxc.layers.DenseHead(num_classes, use_bias=True, tied_to="item_embedding", row_offset=1),
@@ -180,7 +180,7 @@ def run(args):
     models, histories, results = {}, {}, {}
     for name in args.samplers:
         models[name], histories[name], results[name] = train(name, split, args)
-    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
+    settings = sampler_choice.settings(args, split.train.counts())
     reference = models[args.samplers[0]]
     query, labels, _ = reference.examples(*next(iter(batches(split, args)[2])))
     proposals = {name: SAMPLERS[name](settings) for name in args.samplers}

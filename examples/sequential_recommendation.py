@@ -22,7 +22,7 @@ from common.arguments import count, rate
 from common.plots import plot
 from common.quality_sample import QualitySample
 from common.recommendation_data import batches, load_split, title_of
-from common.sampler_choice import SAMPLERS, Settings
+from common.sampler_choice import SAMPLERS
 from common.training_log import TrainingLog, markdown_table, seconds_an_epoch, times
 from tensorflow import keras
 
@@ -120,7 +120,7 @@ def make_model(name, split, num_steps, args):
     keras.utils.set_random_seed(args.seed)
     num_classes = split.train.num_classes
     encode = encoders.ENCODERS[args.model]
-    settings = Settings(args.num_negatives, args.num_codewords, split.train.counts())
+    settings = sampler_choice.settings(args, split.train.counts())
     options = {"dropout": args.dropout, "table_dtype": args.table_dtype}
     encoder = encode(num_classes, args.max_length, args.dim, args.num_blocks, **options)
     model = tfxc.ExtremeClassifier(

@@ -13,15 +13,23 @@ class Settings(NamedTuple):
         num_negatives: draws a query.
         num_codewords: codewords a codebook, for MIDX.
         counts: training count of each class.
+        num_tables: hash tables, for LSH.
+        num_bits: bits of a code, for LSH.
     """
 
     num_negatives: int
     num_codewords: int
     counts: object
+    num_tables: int = 16
+    num_bits: int = 4
 
     @property
     def num_searched(self):
         return max(1, self.num_negatives // 5)
+
+    @property
+    def hashing(self):
+        return {"num_tables": self.num_tables, "num_bits": self.num_bits}
 
 
 SAMPLERS = {
@@ -46,9 +54,9 @@ SAMPLERS = {
     ),
     "sphere": lambda s: samplers.Sphere(s.num_negatives),
     "rff": lambda s: samplers.RFF(s.num_negatives),
-    "lsh": lambda s: samplers.LSH(s.num_negatives),
-    "lsh-label": lambda s: samplers.LSH(s.num_negatives, query="label"),
-    "lsh-union": lambda s: samplers.LSH(s.num_negatives, candidates="union"),
+    "lsh": lambda s: samplers.LSH(s.num_negatives, **s.hashing),
+    "lsh-label": lambda s: samplers.LSH(s.num_negatives, query="label", **s.hashing),
+    "lsh-union": lambda s: samplers.LSH(s.num_negatives, candidates="union", **s.hashing),
     "dns": lambda s: samplers.DNS(s.num_negatives, num_candidates=4 * s.num_negatives),
 }
 
@@ -57,4 +65,11 @@ def add_arguments(add):
     """The options of samplers."""
     add("--num-negatives", type=count, default=100, help="sampled classes a query")
     add("--num-codewords", type=count, default=64, help="MIDX: codewords a codebook")
+    add("--num-tables", type=count, default=16, help="LSH: hash tables")
+    add("--num-bits", type=count, default=4, help="LSH: bits of a code")
     add("--refresh-steps", type=count, default=200, help="steps between rebuilds of the sampler's index")
+
+
+def settings(args, counts):
+    """The settings of a command line."""
+    return Settings(args.num_negatives, args.num_codewords, counts, args.num_tables, args.num_bits)
