@@ -20,8 +20,10 @@ import daily_catalogue  # noqa: E402
 import extreme_classification  # noqa: E402
 import language_model  # noqa: E402
 import mach_workers  # noqa: E402
+import product_tags  # noqa: E402
 import sequential_recommendation  # noqa: E402
 import session_points  # noqa: E402
+import skip_gram  # noqa: E402
 from common.arguments import count, rate, share, whole  # noqa: E402
 from common.classification_data import load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
@@ -34,6 +36,7 @@ from common.run_options import check_options  # noqa: E402
 from common.searched_labels import encoded_labels  # noqa: E402
 from common.training_log import TrainingLog  # noqa: E402
 from common.up_to_date import UpToDate  # noqa: E402
+from common.word_pieces import SPECIAL, WordPieces, make_vocabulary  # noqa: E402
 
 import tfxc  # noqa: E402
 from tfxc._keras import keras  # noqa: E402
@@ -120,6 +123,55 @@ def test_losses_of_recommendation_that_do_not_suit_a_run_are_refused_at_once(opt
     with pytest.raises(SystemExit):
         sequential_recommendation.parse_arguments(options.split())
     assert message in capsys.readouterr().err
+
+
+def test_a_transformer_without_keras_hub_is_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(product_tags, "find_spec", lambda name: None)
+    with pytest.raises(
+        SystemExit, match=r"needs KerasHub: pip install '.\[text\]' .* or give --encoders bag"
+    ):
+        product_tags.parse_arguments([])
+    assert product_tags.parse_arguments(["--encoders", "bag"]).encoders == ["bag"]
+
+
+def test_words_of_a_book_have_no_neighbours_in_the_next():
+    text = Sequences.from_lists([["a", "b", "a"], ["c"]])
+    words, labels = next(iter(skip_gram.batches(text, window=2, batch_size=9)))
+    assert words.numpy().tolist() == [[0], [1], [0], [2]]
+    assert labels.numpy().tolist() == [
+        [-1, -1, 1, 0],
+        [-1, 0, 0, -1],
+        [0, 1, -1, -1],
+        [-1, -1, -1, -1],
+    ]
+
+
+VOCABULARY = [*SPECIAL, "!", "t", "##t", "##e", "##a", "te", "##as", "cafe", "茶"]
+
+
+def test_words_fall_into_the_longest_pieces_from_their_start_on():
+    pieces = WordPieces(VOCABULARY, max_length=7)
+    ids = pieces(tf.constant(["Teas TEA!", "Café t\u00e9茶", "tex", "", "tea tea tea"])).numpy()
+    assert [[VOCABULARY[piece] for piece in row if piece] for row in ids] == [
+        ["[CLS]", "te", "##as", "te", "##a", "!", "[SEP]"],
+        ["[CLS]", "cafe", "te", "茶", "[SEP]"],
+        ["[CLS]", "[UNK]", "[SEP]"],
+        ["[CLS]", "[SEP]"],
+        ["[CLS]", "te", "##a", "te", "##a", "te", "[SEP]"],
+    ]
+
+
+def test_word_pieces_are_those_of_keras_hub():
+    hub = pytest.importorskip(
+        "keras_hub", reason="what is compared comes from KerasHub: pip install '.[text]'"
+    )
+    texts = ["Teas at the café, 5$ each!", "¿Qué? «Té» – 茶茶 a_b", "the tea's teapot", "  a\tb  "]
+    vocabulary = make_vocabulary([*texts, "tea the te"], min_count=2)
+    theirs = hub.tokenizers.WordPieceTokenizer(
+        vocabulary, lowercase=True, strip_accents=True, special_tokens=list(SPECIAL)
+    )
+    for own, other in zip(WordPieces(vocabulary, 99)(tf.constant(texts)), theirs(texts), strict=True):
+        assert [int(piece) for piece in own if piece][1:-1] == list(other)
 
 
 def test_a_merge_keeps_the_decoder_of_the_training_unless_told():

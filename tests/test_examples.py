@@ -1,5 +1,6 @@
 import ast
 import contextlib
+import gzip
 import io
 import json
 import logging
@@ -311,6 +312,62 @@ def test_classifies_by_softmax_with_sampled_labels_and_measures_at_any_cutoff(tm
     assert list(results) == ["dense", "dense-unigram", "dense-midx-rq", "mach"]
     for row in results.values():
         assert row["precision_at_1"] > 0.6 and row["recall_at_100"] == 1
+
+
+def write_titles(folder, num_titles):
+    """A folder of LF-AmazonTitles: a title holds two words, and each of six words is a tag."""
+    words = ["Tea", "Milk", "Rice", "Café", "Soap", "Wool"]
+    pairs = np.random.default_rng(0).integers(6, size=[num_titles, 2]).tolist()
+    titles = [(f"{words[first]} & {words[second]}", [first, second]) for first, second in pairs]
+    labels = [(word, [label]) for label, word in enumerate(words)]
+    for part, rows in (("trn", titles), ("tst", titles[:40]), ("lbl", labels)):
+        lines = [json.dumps({"uid": "a", "title": title, "target_ind": ids}) for title, ids in rows]
+        with gzip.open(folder / f"{part}.json.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    (folder / "filter_labels_test.txt").write_text("0 0\n")
+    return ["--data", folder, "--dim", 8, "--dropout", 0, "--batch-size", 16, "--learning-rate", 0.02]
+
+
+def check_tags(printed, folder):
+    assert "300 training and 40 test titles, 6 tags" in printed
+    loaded = tf.saved_model.load(folder / "served" / "1")
+    first, second = loaded.serve(tf.constant(["wool, TEA!", "cafe"]), k=tf.constant(2))["names"].numpy()
+    assert {name.decode() for name in first} == {"Wool", "Tea"} and second[0].decode() == "Café"
+
+
+@pytest.mark.traced
+def test_tags_titles_by_a_bag_of_words_and_exports_what_takes_strings(tmp_path):
+    options = [*write_titles(tmp_path, 300), "--encoders", "bag", "--label-texts", "--num-negatives", 3]
+    options += ["--num-hard", 1, "--negatives", "searched", "--epochs", 6, "--verbose", 2]
+    printed = run("product_tags.py", *options, "--output", tmp_path / "out")
+    check_tags(printed, tmp_path / "out" / "bag")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
+    assert results["bag"]["precision_at_1"] > 0.95
+    assert (tmp_path / "out" / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.long
+@pytest.mark.traced
+def test_tags_titles_by_a_transformer_with_mined_negatives(tmp_path):
+    pytest.importorskip("keras_hub", reason="the Transformer comes from KerasHub: pip install '.[text]'")
+    options = [*write_titles(tmp_path, 300), "--num-layers", 1, "--num-negatives", 3, "--num-hard", 1]
+    options += ["--epochs", 12, "--verbose", 2, "--output", tmp_path / "out"]
+    interrupt("product_tags.py", *options, after=2)
+    printed = run("product_tags.py", *options)
+    assert "resumed after 2" in printed and "mining/recall" in printed
+    check_tags(printed, tmp_path / "out" / "distilbert")
+
+
+@pytest.mark.traced
+def test_word_vectors_are_learnt_by_draws_from_50_tables(tmp_path):
+    (tmp_path / "book.txt").write_text(BOOK)
+    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--batch-size", 32]
+    options += ["--num-negatives", 4, "--refresh-steps", 5, "--epochs", 2, "--verbose", 2]
+    printed = run("skip_gram.py", *options, "--samplers", "lsh", "full", "--output", tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["arguments"]["num_tables"], results["arguments"]["num_bits"]) == ("50", "9")
+    assert all(row["loss"] < 2.4 for row in results["results"].values())  # log 15 is 2.7
+    assert "| lsh | 2 |" in printed and (tmp_path / "out" / "results.md").exists()
 
 
 def test_sessions_become_points_labelled_with_the_next_item(tmp_path):

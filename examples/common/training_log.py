@@ -14,7 +14,7 @@ from common.run_options import check_options
 
 # Options that may change when a run resumes: the other runs, the output, the display, and the patience. The
 # number of epochs may not: the learning rate decays along it.
-_OF_NO_RUN = {"samplers", "heads", "repetitions", "merge", "output", "verbose", "patience"}
+_OF_NO_RUN = {"samplers", "heads", "encoders", "repetitions", "merge", "output", "verbose", "patience"}
 # A progress bar overwrites its line, which works in a terminal only.
 VERBOSE = 1 if sys.stdout.isatty() else 2
 
