@@ -1,5 +1,7 @@
 import inspect
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from tfxc.arguments import (
     count_tensor,
     integers,
     lists_as_tensors,
-    local_folder,
+    local_path,
     one_of,
     positions,
     positive_int,
@@ -21,6 +23,7 @@ from tfxc.arguments import (
     seed_int,
 )
 from tfxc.callbacks import BackupAndRestore, HardNegativeMining
+from tfxc.data import Vocabulary
 from tfxc.data.sequence_folder import new_version
 
 
@@ -104,16 +107,26 @@ def test_a_number_that_is_none_is_named_wherever_it_is_given(named, value):
 
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("s3://bucket/run"), "hdfs://host/run"])
 def test_folders_of_other_storage_are_refused(path):
-    for makes in (local_folder, BackupAndRestore, lambda path: HardNegativeMining(path, 8)):
-        with pytest.raises(ValueError, match="(bucket|host).* is not a folder of this machine"):
+    for makes in (local_path, BackupAndRestore, lambda path: HardNegativeMining(path, 8)):
+        with pytest.raises(ValueError, match="(bucket|host).* is not a path of this machine"):
             makes(path)
-    with pytest.raises(ValueError, match="is not a folder of this machine"), new_version(path):
+    with pytest.raises(ValueError, match="is not a path of this machine"), new_version(path):
         pass
 
 
 def test_folders_of_this_machine_stay_as_given(tmp_path):
-    for path in (tmp_path, str(tmp_path), "runs:1", "C:/runs"):
-        assert local_folder(path) is path
+    for path in (tmp_path, str(tmp_path), "runs:1", "//runs"):
+        assert local_path(path) is path
+
+
+def test_paths_of_windows_are_refused_elsewhere(monkeypatch):
+    for path in ("C:\\runs", Path("d:/runs")):
+        for makes in (local_path, BackupAndRestore, Vocabulary(["a"]).save, Vocabulary.load):
+            with pytest.raises(ValueError, match="runs' is a path of Windows, which .* under WSL"):
+                makes(path)
+        with monkeypatch.context() as patched:
+            patched.setattr("tfxc.arguments.os", SimpleNamespace(name="nt", fspath=os.fspath))
+            assert local_path(path) is path
 
 
 @pytest.mark.parametrize("value", [1, 5, np.int64(3), np.array(3), tf.constant(3, tf.int64), tf.constant(9)])

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import tensorflow as tf
 
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")  # pathlib.Path turns the two slashes of a URL into one
 
 
@@ -46,15 +47,20 @@ def real_number(value, name):
         raise ValueError(f"{name} must be a number, but got {value!r}.") from None
 
 
-def local_folder(path):
-    """Returns the path of a local folder as it was given.
+def local_path(path):
+    """Returns the path of a local file or folder as it was given.
 
-    Raises a ValueError for a path of remote storage, such as "gs://bucket/run": Python's file functions would
-    create a local folder of that name.
+    Raises a ValueError for a path of remote storage, such as "gs://bucket/run", and elsewhere for one of
+    Windows, such as "C:\\run": Python's file functions would create a local file of that name.
     """
+    if os.name != "nt" and _DRIVE.match(os.fspath(path)):
+        raise ValueError(
+            f"{os.fspath(path)!r} is a path of Windows, which would all be one name here: write it as this "
+            "system does, such as /mnt/c/run under WSL."
+        )
     if _SCHEME.match(os.fspath(path)):
         raise ValueError(
-            f"{os.fspath(path)!r} is not a folder of this machine: name one on a disk or a mounted file "
+            f"{os.fspath(path)!r} is not a path of this machine: name one on a disk or a mounted file "
             "system, and copy it to remote storage from there."
         )
     return path

@@ -5,6 +5,8 @@ import ctypes
 import os
 import shutil
 
+from tfxc.arguments import local_path
+
 WRITING, _REPLACED = "writing-", "replaced-"  # how names begin before, and after, their place is taken
 # Windows opens no folder, and writes only those files through that are open for writing.
 _OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
@@ -16,9 +18,9 @@ def atomic_write(path):
 
     A write that fails, or is killed, leaves an earlier file or folder as it was. A symbolic link stays, and
     what it points to is replaced. A new file has the mode of the earlier one. An OSError of a full disk or a
-    folder that cannot be written names ``path``.
+    folder that cannot be written names ``path``. Raises ValueError for a path that is not of this machine.
     """
-    target = os.path.realpath(path)
+    target = os.path.realpath(local_path(path))
     # Renaming works within one disk, so the new file lies in the target's folder. It keeps the suffix of the
     # given path, which may tell the writer the format.
     aside = os.path.join(os.path.dirname(target), WRITING + os.path.basename(path))

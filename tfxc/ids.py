@@ -26,9 +26,10 @@ def check_ids(ids, num_classes, what="label"):
     end = "L" if tf.is_tensor(num_classes) else num_classes  # a graph may not know it
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
+    torch = "; for PyTorch's -100 pass np.where(y == -100, -1, y)" if what == "label" else ""
     checked = require(
         tf.logical_not(tf.reduce_any(outside)),
-        f"{article} {what} id is outside [0, {end}) (-1 is padding): check the id mapping and "
+        f"{article} {what} id is outside [0, {end}) (-1 is padding{torch}): check the id mapping and "
         "num_classes. The id is",
         padded[position],
         "at flat position",

@@ -42,7 +42,7 @@ def test_it_restores_weights_slots_and_counters(tmp_path):
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("gs://bucket/run")])
 def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="bucket/run' is not a folder of this machine"):
+    with pytest.raises(ValueError, match="bucket/run' is not a path of this machine"):
         tfxc.cluster.Checkpoint(make_model(), path)
     assert not list(tmp_path.iterdir())
 

@@ -86,7 +86,7 @@ def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager, ops_kn
         calls[step]()
     what = "An excluded class" if step in ("predict", "rank") else "A label"
     message = error.value.message
-    assert message.startswith(f"{what} id is outside [0, {NUM_CLASSES}) (-1 is padding)")
+    assert message.startswith(f"{what} id is outside [0, {NUM_CLASSES}) (-1 is padding")
     assert "The id is 99 at flat position 0 of shape 2" in message and "\n" not in message
     assert "check_ids" in str(error.value.__cause__) or eager
 

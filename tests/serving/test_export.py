@@ -617,7 +617,7 @@ def test_strings_of_positions_that_would_not_line_up(tmp_path):
 @pytest.mark.parametrize("path", ["ram://served/1", pathlib.Path("gs://bucket/1")])
 def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="(served|bucket)/1' is not a folder of this machine: name one on"):
+    with pytest.raises(ValueError, match="(served|bucket)/1' is not a path of this machine: name one on"):
         make_model().export(path)
     assert not list(tmp_path.iterdir())
 

@@ -12,7 +12,7 @@ from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
 from tfxc._keras.weights import tf_variable, weights_of
-from tfxc.arguments import local_folder, positive_int
+from tfxc.arguments import local_path, positive_int
 from tfxc.atomic_write import sync, sync_entry
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
 from tfxc.cluster.placement import Shard
@@ -76,7 +76,7 @@ class Checkpoint:
         _require_weights(model)
         self._model = model
         self._class_names = digest_of(getattr(model, "class_names", None))
-        self.directory = Path(local_folder(directory))
+        self.directory = Path(local_path(directory))
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def save(self, epoch: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from tfxc.arguments import local_folder
+from tfxc.arguments import local_path
 from tfxc.atomic_write import put_in_place, sync
 from tfxc.data.column import Column
 from tfxc.data.names import Names
@@ -48,7 +48,7 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
         >>> open_sequences(folder)
         Sequences(1 sequences, 2 items, 2 classes)
     """
-    directory = os.fspath(directory)
+    directory = os.fspath(local_path(directory))
     index = _index(directory)
     folder = os.path.join(directory, index["data"])
     for name, expected in index["files"].items():
@@ -84,7 +84,7 @@ def new_version(directory) -> Iterator[str]:
     Raises:
         ValueError: if the folder holds something else, or belongs to remote storage.
     """
-    directory = os.fspath(local_folder(directory))
+    directory = os.fspath(local_path(directory))
     os.makedirs(directory, exist_ok=True)
     entries, named = os.listdir(directory), _named(directory)
     versions = [name for name in entries if name == named or name.startswith(_PREFIX)]

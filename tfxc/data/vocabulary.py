@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfxc.arguments import integers, one_of
+from tfxc.arguments import integers, local_path, one_of
 from tfxc.atomic_write import atomic_write
 from tfxc.data.names import Names, first_repeated, texts
 
@@ -176,9 +176,10 @@ class Vocabulary:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: if the file is not a vocabulary, not UTF-8, or does not match its header.
+            ValueError: if the file is not a vocabulary, not UTF-8, or does not match its header; for a path
+                of remote storage.
         """
-        with open(path, "rb") as file:
+        with open(local_path(path), "rb") as file:
             header, text = file.readline(), file.read()
         told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})(?: (NFK?[CD]))?\n" % _HEADER.encode(), header)
         if told is None:

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 from tfxc._keras.layers import layers_of
-from tfxc.arguments import local_folder, positive_int
+from tfxc.arguments import local_path, positive_int
 from tfxc.fit_callback import FitCallback
 from tfxc.mining.background_search import BackgroundSearch, FinishedSearch, given_vectors, head_vectors
 from tfxc.mining.hard_negative_table import HardNegativeTable, Queries
@@ -87,7 +87,7 @@ class HardNegativeMining(FitCallback):
         class_vectors=None,
     ) -> None:
         super().__init__()
-        self.directory = local_folder(directory)
+        self.directory = local_path(directory)
         self.num_examples = positive_int(num_examples, "num_examples")
         # Queries are collected in one epoch and searched in the next.
         self.start_epoch = positive_int(start_epoch, "start_epoch", least=2)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.training import variables_of_training
-from tfxc.arguments import local_folder
+from tfxc.arguments import local_path
 from tfxc.fit_callback import FitCallback
 from tfxc.layers.adapted import follow_weights
 from tfxc.resume.callback_states import CallbackStates
@@ -85,7 +85,7 @@ class BackupAndRestore(FitCallback):
         self, directory: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch"
     ) -> None:
         super().__init__()
-        self.directory = local_folder(directory)
+        self.directory = local_path(directory)
         self.save_freq = steps_or_epoch(save_freq, "save_freq")
         self._folder = None
 

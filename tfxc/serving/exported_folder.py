@@ -6,7 +6,7 @@ import shutil
 
 import tensorflow as tf
 
-from tfxc.arguments import local_folder
+from tfxc.arguments import local_path
 from tfxc.atomic_write import put_in_place, recover
 from tfxc.serving.class_names import NAMES_FILE
 
@@ -31,7 +31,7 @@ def exported_folder(path):
         ValueError: if the path is no folder of this machine, a file or a folder of other things, or such a
             one is in the way beside it; while another export is written to the same path.
     """
-    path = os.path.realpath(local_folder(path))  # or a link, not the folder it names, would be exchanged
+    path = os.path.realpath(local_path(path))  # or a link, not the folder it names, would be exchanged
     _require_replaceable(path)
     workplace = f"{path}.writing"
     _require_own(workplace)
