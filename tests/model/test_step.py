@@ -13,6 +13,7 @@ from classifier_checks import (
     log_softmax,
     make_model,
 )
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -68,18 +69,18 @@ SUMMED_HEADS = {
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "sampler", "estimator"),
-    [
+    long_after(
+        6,
         ("plain", "uniform", "partition"),
-        ("plain", "midx", "ranking"),
         ("plain", "mixture", "ranking"),
-        ("plain", "mixture", "partition"),
         ("bias", "midx", "ranking"),
-        ("normalised", "mixture", "ranking"),
-        ("normalised", "uniform", "partition"),
+        ("normalised", "mixture", "partition"),
         ("bfloat16", "mixture", "partition"),
         ("tied", "midx", "ranking"),
+        ("plain", "midx", "ranking"),
+        ("normalised", "uniform", "partition"),
         ("tied", "mixture", "partition"),
-    ],
+    ),
 )
 def test_candidates_are_summed_up_as_if_scored_one_by_one(head, sampler, estimator):
     """How each head sums up: layers/test_head.py. Candidates of a batch are always scored one by one."""

@@ -161,6 +161,7 @@ def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_pat
     assert int(model.optimizer.iterations.numpy()) == 3 * ended
 
 
+@pytest.mark.traced
 def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path):
     model = made()
 
@@ -356,6 +357,7 @@ def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script,
         assert_same(script(tmp_path / "killed"), whole)
 
 
+@pytest.mark.traced
 def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path):
     head = tfxc.layers.DenseHead(20_000)
     again, options = Again(make_model(tfxc.samplers.Uniform(6, shared=True), head=head)), {"batch_size": 10}
@@ -480,6 +482,7 @@ def test_what_the_script_has_changed_of_sampler_loss_and_optimizer_is_told_of(tm
     fit(5, 9, "sum_over_batch_size", 1.0)  # once told, it is what the training has
 
 
+@pytest.mark.traced
 def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script):
     assert script(tmp_path, 3, 17) is None
     message = (

@@ -22,7 +22,7 @@ def script():
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("kind", long_after(2, "mapped", "endless", "weights", "split"))
+@pytest.mark.parametrize("kind", long_after(1, "mapped", "endless", "weights", "split"))
 def test_forms_of_data(tmp_path, script, kind):
     dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
     options = {
