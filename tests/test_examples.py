@@ -299,6 +299,7 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
     assert (tmp_path / "out" / "dense-curriculum" / "hard-negatives").is_dir()
 
 
+@pytest.mark.long
 def test_classifies_by_softmax_with_sampled_labels_and_measures_at_any_cutoff(tmp_path):
     write_points(tmp_path / "train.txt", 100, seed=0)
     write_points(tmp_path / "test.txt", 50, seed=1)

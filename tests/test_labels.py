@@ -93,25 +93,35 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("unknown", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "given", "want"),
-    [
-        ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
-        ([2, 2, 9], {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4}, [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]]),
-        ([2, 3], {}, [[], []]),
-        ([2, 0], {}, [[], []]),
-        ([0, 3], {}, []),
-        ([2, 0, 3], {}, [[], []]),
-    ],
-)
-def test_ids_of_sparse_rows_move_to_the_front(shape, given, want, unknown):
-    places = np.array(list(given), np.int64).reshape(-1, len(shape))
-    labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
-    spec = tf.SparseTensorSpec([None] * len(shape) if unknown else shape, tf.int64)
-    padded = tf.function(pad_labels, input_signature=[spec])
-    assert padded(labels).numpy().tolist() == pad_labels(labels).numpy().tolist() == want
-    assert padded.get_concrete_function().output_shapes.as_list()[:-1] == spec.shape.as_list()[:-1]
+@pytest.mark.parametrize("rank", [2, 3])
+def test_ids_of_sparse_rows_move_to_the_front(rank):
+    def ask(spec):
+        return tf.function(pad_labels, input_signature=[spec])
+
+    padded = ask(tf.SparseTensorSpec([None] * rank, tf.int64))
+    for shape, given, want in {
+        2: [
+            ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
+            ([2, 3], {}, [[], []]),
+            ([2, 0], {}, [[], []]),
+            ([0, 3], {}, []),
+        ],
+        3: [
+            (
+                [2, 2, 9],
+                {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4},
+                [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]],
+            ),
+            ([2, 0, 3], {}, [[], []]),
+        ],
+    }[rank]:
+        places = np.array(list(given), np.int64).reshape(-1, rank)
+        labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
+        assert padded(labels).numpy().tolist() == pad_labels(labels).numpy().tolist() == want
+        known = ask(tf.SparseTensorSpec(shape, tf.int64))
+        assert known(labels).numpy().tolist() == want
+        for function, rows in ((padded, [None] * (rank - 1)), (known, shape[:-1])):
+            assert function.get_concrete_function().output_shapes.as_list()[:-1] == rows
 
 
 def test_sparse_columns_that_are_positions_stay_where_they_are():

@@ -126,8 +126,9 @@ def test_learns_from_what_came_before(encode):
     assert np.mean((best == items[:, 1:])[:, 2:]) > 0.9
 
 
+@pytest.mark.both_keras
 @pytest.mark.traced
-@OF_BOTH_KERAS
+@pytest.mark.parametrize("encode", long_after(1, esasrec, gru4rec, sasrec))
 def test_is_saved_loaded_and_exported(encode, tmp_path):
     encoder = encode(NUM_CLASSES, max_length=4, dim=8)
     head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to="item_embedding", row_offset=1)

@@ -223,8 +223,9 @@ def half_items(dtype="bfloat16"):
     return keras.Model(history, query)
 
 
+@pytest.mark.long  # encoders/test_encoders.py has such a table, too
 @pytest.mark.traced
-@pytest.mark.parametrize("kind", long_after(1, "shared", "none"))
+@pytest.mark.parametrize("kind", ["shared", "none"])
 def test_a_tied_bfloat16_table_trains(kind):
     head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True, table_dtype="bfloat16")
     model = half_model(SAMPLERS[kind](), LazyAdam(0.02), head, half_items())
@@ -252,7 +253,7 @@ def test_all_scores_of_a_tied_bfloat16_table_in_a_function():
         np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-6)  # a gradient of a tied table is bfloat16
 
 
-@pytest.mark.parametrize("kind", ["shared", "none"])
+@pytest.mark.parametrize("kind", long_after(1, "shared", "none"))
 def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind):
     """In bfloat16 a sum of equal numbers stands still from the 256th on."""
     learnt = []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from classifier_checks import DIM, NUM_CLASSES, all_logits, dense_encoder, features, make_model
 from full_disk import full_disk
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -81,7 +82,7 @@ def files(folder):
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("start", "every", "staleness", "last"),
-    [(3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"), (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005")],
+    long_after(1, (3, 2, [NAN, NAN, NAN, 2, 3, 2, 3], "000005"), (2, 5, [NAN, NAN, 2, 3, 4, 5, 6], "000005")),
 )
 def test_schedule(patient, tmp_path, start, every, staleness, last):
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start, every)
@@ -96,7 +97,7 @@ def test_schedule(patient, tmp_path, start, every, staleness, last):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("depth", [2, 0, 1])
+@pytest.mark.parametrize("depth", long_after(1, 2, 0, 1))
 def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tmp_path, depth):
     mixed = sampler = HardNegatives(2, 4, num_retrieved=6)
     for _ in range(depth):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import log_softmax
+from long_cases import long_after
 from sampler_checks import clustered, head_of, labels_for, log_expected_count, queries
 
 from tfxc.samplers import (
@@ -135,15 +136,16 @@ def test_both_figures_refuse_a_query_without_candidates():
 @pytest.mark.traced
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda counts: MIDX(20, num_codewords=4, seed=0),
-        lambda counts: MIDX(20, num_codewords=4, shared=True, seed=0),
-        lambda counts: LogUniform(20, shared=True),
-        lambda counts: InBatch(20, counts=counts),
-        lambda counts: LSH(20, num_tables=4, query="label", seed=0),
-        lambda counts: LSH(20, num_tables=4, candidates="union", seed=0),
+    long_after(
+        4,
         lambda counts: Mixture([MIDX(20, num_codewords=4, seed=0), Uniform(5, shared=True)]),
-    ],
+        lambda counts: MIDX(20, num_codewords=4, shared=True, seed=0),
+        lambda counts: InBatch(20, counts=counts),
+        lambda counts: LSH(20, num_tables=4, candidates="union", seed=0),
+        lambda counts: MIDX(20, num_codewords=4, seed=0),
+        lambda counts: LogUniform(20, shared=True),
+        lambda counts: LSH(20, num_tables=4, query="label", seed=0),
+    ),
 )
 def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
     monkeypatch.setattr("tfxc.layers.head._BLOCK_MIN", 32)

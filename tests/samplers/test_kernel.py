@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
@@ -63,7 +64,7 @@ def rff_probs(sampler, query, vectors):
 BY_HAND = {Sphere: sphere_probs, RFF: rff_probs}
 
 
-@pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
+@pytest.mark.parametrize("num_classes", long_after(2, 50, 1, 3, 1000))
 def test_distribution_before_and_after_refresh(kind, num_classes):
     sampler, vectors = make(kind), clustered(num_classes, 7)
     sampler.build((num_classes, 7))
@@ -77,7 +78,7 @@ def test_distribution_before_and_after_refresh(kind, num_classes):
     assert num_classes < 50 or want.max() > 2 / num_classes
 
 
-@pytest.mark.parametrize("num_classes", [50, 1000])
+@pytest.mark.parametrize("num_classes", long_after(1, 1000, 50))
 def test_a_million_draws_of_few_classes(kind, num_classes):
     sampler = refreshed(kind, clustered(num_classes, 16), num_negatives=100)
     check_distribution(sampler, 16, num_draws=1_000_000)

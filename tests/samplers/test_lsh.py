@@ -57,7 +57,7 @@ def label_probs(sampler, labels):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("num_classes", [1, 50, 1000])
+@pytest.mark.parametrize("num_classes", long_after(2, 50, 1, 1000))
 def test_distribution_before_and_after_refresh(family, num_classes):
     vectors = clustered(num_classes, 7)
     sampler = built(10, vectors, refresh=False, **FAMILIES[family])

@@ -1,9 +1,9 @@
 import functools
-import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
@@ -34,7 +34,8 @@ def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
 
 
 @pytest.mark.parametrize(  # "learned" draws as "rq" does
-    ("variant", "num_classes"), [*itertools.product(("rq", "pq"), (1, 3, 50, 1000)), ("learned", 50)]
+    ("variant", "num_classes"),
+    long_after(6, ("learned", 50), *((own, size) for size in (50, 1000, 1, 3) for own in ("rq", "pq"))),
 )
 def test_distribution_before_and_after_refresh(variant, num_classes):
     sampler, vectors = make(10, num_classes, variant), clustered(num_classes, 7)
