@@ -114,40 +114,6 @@ def check_distribution(sampler, dim, num_draws=200_000, seed=0):
         assert p_value(part.ravel(), prob) > 1e-3
 
 
-def check_refresh_while_traced(sampler, query, vectors):
-    draw = tf.function(lambda: sample(sampler, query, labels_for(query))[0])
-    before = np.bincount(draw().numpy().ravel(), minlength=60)
-    sampler.refresh(head_of(vectors))
-    after = np.bincount(draw().numpy().ravel(), minlength=60)
-    assert before.max() < 300 < after.max()
-
-
-def check_without_queries(sampler):
-    labels = tf.zeros([0, 1], tf.int32)
-    ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
-    assert ids.shape == counted.shape == ((3,) if sampler.shared else (0, 3))
-    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
-
-
-def check_reproducible(make, shape, dim):
-    query = queries(40, dim)
-    labels = labels_for(query)
-
-    def draws(seed):
-        sampler = make(seed)
-        sampler.build(shape)
-        return sampler, [sample(sampler, query, labels)[0].numpy() for _ in range(3)]
-
-    sampler, first = draws(1)
-    _, again = draws(1)
-    _, other = draws(2)
-    np.testing.assert_array_equal(first, again)
-    assert (first[0] != first[1]).any() and (first[1] != first[2]).any() and (first[0] != other[0]).any()
-    assert int(tf_variable(sampler.counter)) == 3
-    log_expected_count(sampler, query, labels, labels)
-    assert int(tf_variable(sampler.counter)) == 3
-
-
 def index_of(head, num_cells=None, num_probes=None, dtype="float32", num_scanned=None):
     """An ``InvertedIndex`` over the class vectors of a head."""
     index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)

@@ -5,9 +5,6 @@ from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
-    check_refresh_while_traced,
-    check_reproducible,
-    check_without_queries,
     clustered,
     head_of,
     labels_for,
@@ -143,15 +140,6 @@ def test_a_query_that_no_class_answers_still_draws(kind):
         np.testing.assert_allclose(probs, 1 / 300, rtol=1e-3)
 
 
-@pytest.mark.traced
-@pytest.mark.usefixtures("path")
-def test_refresh_takes_effect_in_a_traced_function(kind):
-    sampler = make(kind, 200)
-    sampler.build((60, 6))
-    query = tf.constant(np.repeat(queries(1, 6, seed=3), 50, axis=0))
-    check_refresh_while_traced(sampler, query, clustered(60, 6))
-
-
 def test_a_sparse_head_is_drawn_from_by_its_projection(kind):
     head = UniformSparseHead(200, fan_in=4, seed=3)
     head.build((None, 20))
@@ -199,10 +187,6 @@ def test_ids_shared_by_all_queries(kind, shared):
     np.testing.assert_allclose(found, want[0] if shared else want, rtol=1e-5)
 
 
-def test_reproducible(kind):
-    check_reproducible(lambda seed: kind(5, seed=seed), (300, 6), 6)
-
-
 def test_one_omega_for_all_vectors_drawn_from_the_seed():
     directions = []
     for seed in (1, 1, 2):
@@ -212,28 +196,6 @@ def test_one_omega_for_all_vectors_drawn_from_the_seed():
     np.testing.assert_array_equal(directions[0], directions[1])
     assert directions[0].shape == (4, 3000) and (directions[0] != directions[2]).all()
     assert abs(directions[0].std() - 3.0) < 0.1 and abs(directions[0].mean()) < 0.1
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_without_queries(kind, shared):
-    sampler = make(kind, 3, shared=shared)
-    sampler.build((20, 4))
-    check_without_queries(sampler)
-
-
-def test_queries_that_are_not_finite_are_an_error(kind):
-    sampler = refreshed(kind, clustered(20, 4))
-    query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
-        sample(sampler, query, labels_for(query))
-
-
-def test_class_vectors_that_are_not_finite_are_an_error(kind):
-    sampler, vectors = make(kind), clustered(20, 4)
-    sampler.build((20, 4))
-    vectors[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"class 3.*not finite"):
-        sampler.refresh(head_of(vectors))
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,6 @@ from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
-    check_refresh_while_traced,
-    check_reproducible,
-    check_without_queries,
     clustered,
     head_of,
     labels_for,
@@ -177,20 +174,6 @@ def test_class_vectors_are_hashed_block_by_block():
     np.testing.assert_array_equal(tf_variable(sampler.codes), sampler._codes_of(tf.constant(vectors)).numpy())
 
 
-@pytest.mark.traced
-@pytest.mark.usefixtures("path")
-def test_refresh_takes_effect_in_a_traced_function():
-    vectors = clustered(60, 6)
-    sampler = built(200, vectors, refresh=False)
-    query = tf.constant(np.repeat(vectors[:1], 50, axis=0))
-    check_refresh_while_traced(sampler, query, vectors)
-
-
-@pytest.mark.parametrize("family", ["simhash", "dwta"])
-def test_reproducible(family):
-    check_reproducible(lambda seed: LSH(5, family=family, seed=seed), (300, 6), 6)
-
-
 def test_part_of_a_mixture():
     mixture = Mixture([LSH(20, candidates="union", num_tables=4, seed=1), Uniform(5, seed=2)])
     vectors = clustered(50, 6)
@@ -224,12 +207,6 @@ def test_trains_and_refreshes_on_a_growing_schedule(options):
     assert model.evaluate(x, y, verbose=0) < 0.3 * before
 
 
-@pytest.mark.parametrize("options", [{}, {"query": "label"}, {"shared": True}])
-def test_without_queries(options):
-    sampler = built(3, clustered(20, 4), **options)
-    check_without_queries(sampler)
-
-
 def test_no_gradient_flows():
     sampler, query = built(3, clustered(20, 4)), tf.constant(queries(2, 4))
     with tf.GradientTape() as tape:
@@ -237,21 +214,6 @@ def test_no_gradient_flows():
         loss = tf.reduce_sum(sample(sampler, query, labels_for(query))[1])
         loss += tf.reduce_sum(log_expected_count(sampler, query, None, labels_for(query)))
     assert tape.gradient(loss, query) is None
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_queries_that_are_not_finite_name_the_query(bad):
-    sampler, query = built(3, clustered(20, 4)), queries(5, 4)
-    query[3, 1] = bad
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"finite(.|\n)*3"):
-        sample(sampler, tf.constant(query), labels_for(query))
-
-
-def test_class_vectors_that_are_not_finite_are_an_error():
-    vectors = clustered(20, 4)
-    vectors[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"class 3.*not finite"):
-        built(3, vectors)
 
 
 @pytest.mark.parametrize("bad", [-2, 20, 22])

@@ -7,9 +7,6 @@ from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
-    check_refresh_while_traced,
-    check_reproducible,
-    check_without_queries,
     clustered,
     divergence,
     head_of,
@@ -302,26 +299,6 @@ def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_onc
 
 
 @pytest.mark.traced
-@pytest.mark.usefixtures("path")
-def test_refresh_takes_effect_in_a_traced_function():
-    sampler = make(200, 60)
-    sampler.build((60, 6))
-    query = tf.constant(np.repeat(queries(1, 6, seed=3) * 3, 50, axis=0))
-    check_refresh_while_traced(sampler, query, clustered(60, 6))
-
-
-def test_reproducible():
-    check_reproducible(lambda seed: MIDX(5, num_codewords=4, seed=seed), (300, 6), 6)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_without_queries(shared):
-    sampler = make(3, 20, shared=shared)
-    sampler.build((20, 4))
-    check_without_queries(sampler)
-
-
-@pytest.mark.traced
 @pytest.mark.parametrize("shared", [False, True])
 def test_queries_that_are_not_finite_are_an_error(shared):
     sampler = make(3, 20, shared=shared)
@@ -332,14 +309,6 @@ def test_queries_that_are_not_finite_are_an_error(shared):
         with pytest.raises(tf.errors.InvalidArgumentError, match="finite"):
             ask(Step(query, labels_for(query)))
         np.testing.assert_array_equal(sampler.queries.mean, before)
-
-
-def test_class_vectors_that_are_not_finite_are_an_error():
-    sampler, vectors = make(3, 20), clustered(20, 4)
-    sampler.build((20, 4))
-    vectors[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"class 3.*not finite"):
-        sampler.refresh(head_of(vectors))
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31 - 1, -(2**63)])

@@ -1,7 +1,9 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import clustered, head_of, queries
+from sampler_checks import clustered, head_of, labels_for, log_expected_count, queries, sample
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import (
@@ -10,6 +12,7 @@ from tfxc.samplers import (
     MIDX,
     RFF,
     InBatch,
+    LogUniform,
     Mixture,
     Question,
     Sampler,
@@ -224,3 +227,82 @@ def test_answers_of_other_shapes_are_refused(wrong, shared):
     method = "log_expected_count" if wrong == "log_expected_count" else "draw"
     with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*log expected count"):
         sampler.sample(Step(queries(3, 4), LABELS))
+
+
+# By name: a sampler of so many draws over at most 300 classes.
+EVERY = {
+    "Uniform": Uniform,
+    "LogUniform": LogUniform,
+    "Unigram": functools.partial(Unigram, counts=np.arange(1.0, 301)),
+    "LSH": LSH,
+    "LSH, dwta": functools.partial(LSH, family="dwta"),
+    "LSH, label": functools.partial(LSH, query="label"),
+    "MIDX": functools.partial(MIDX, num_codewords=4),
+    "Softmax": Softmax,
+    "Sphere": Sphere,
+    "RFF": RFF,
+}
+
+
+def of(*names):
+    return pytest.mark.parametrize("make", [pytest.param(EVERY[name], id=name) for name in names])
+
+
+@of(*EVERY)
+def test_reproducible(make):
+    query = queries(40, 6)
+
+    def draws(seed):
+        sampler = built(make(5, seed=seed), (300, 6))
+        return sampler, [sample(sampler, query, labels_for(query))[0].numpy() for _ in range(3)]
+
+    sampler, first = draws(1)
+    _, again = draws(1)
+    _, other = draws(2)
+    np.testing.assert_array_equal(first, again)
+    assert (first[0] != first[1]).any() and (first[1] != first[2]).any() and (first[0] != other[0]).any()
+    log_expected_count(sampler, query, labels_for(query), labels_for(query))
+    assert int(tf_variable(sampler.counter)) == 3
+
+
+@of("Uniform", "LSH", "LSH, label", "MIDX", "Softmax", "Sphere", "RFF")
+@pytest.mark.parametrize("shared", [False, True])
+def test_without_queries(make, shared):
+    if shared and make is EVERY["LSH, label"]:
+        pytest.skip("is refused")
+    sampler, labels = built(make(3, shared=shared), (20, 4)), tf.zeros([0, 1], tf.int32)
+    sampler.refresh(head_of(clustered(20, 4)))
+    ids, counted = sample(sampler, tf.zeros([0, 4]), labels)
+    assert ids.shape == counted.shape == ((3,) if shared else (0, 3))
+    assert log_expected_count(sampler, tf.zeros([0, 4]), labels, labels).shape == (0, 1)
+
+
+@of("LSH", "MIDX", "Sphere", "RFF")
+def test_class_vectors_that_are_not_finite_are_an_error(make):
+    vectors = clustered(20, 4)
+    vectors[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"class 3.*not finite"):
+        built(make(3), (20, 4)).refresh(head_of(vectors))
+
+
+@of("LSH", "Sphere", "RFF")
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_queries_that_are_not_finite_name_the_query(make, bad):
+    sampler, query = built(make(3), (20, 4)), queries(5, 4)
+    sampler.refresh(head_of(clustered(20, 4)))
+    query[3, 1] = bad
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"finite(.|\n)*3"):
+        sample(sampler, query, labels_for(query))
+
+
+@pytest.mark.traced
+@pytest.mark.usefixtures("path")
+@of("LSH", "MIDX", "Sphere", "RFF")
+def test_refresh_takes_effect_in_a_traced_function(make):
+    sampler, vectors = built(make(200, seed=5), (60, 6)), clustered(60, 6)
+    query = tf.constant(np.repeat(vectors[:1], 50, axis=0))
+    draw = tf.function(lambda: sample(sampler, query, labels_for(query))[0])
+    before = np.bincount(draw().numpy().ravel(), minlength=60)
+    sampler.refresh(head_of(vectors))
+    after = np.bincount(draw().numpy().ravel(), minlength=60)
+    assert before.max() < 300 < after.max()

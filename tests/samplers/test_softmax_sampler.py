@@ -29,13 +29,6 @@ def test_draws_of_different_queries_are_independent():
     assert len(np.unique(runs, axis=0)) == len(runs)
 
 
-def test_without_queries():
-    ids, counted = checks.sample(
-        built(np.ones((5, 2), np.float32)), np.zeros((0, 2), np.float32), np.zeros((0, 1))
-    )
-    assert ids.shape == counted.shape == (0, 10)
-
-
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_logits_that_are_not_finite_name_the_query(traced):
@@ -44,10 +37,6 @@ def test_logits_that_are_not_finite_name_the_query(traced):
     query = tf.constant([[0.0, 1.0], [np.nan, 1.0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="finite(.|\n)*1"):
         ask(Step(query, tf.zeros([2, 1], tf.int32)))
-
-
-def test_reproducible():
-    checks.check_reproducible(lambda seed: Softmax(5, seed=seed), (300, 6), 6)
 
 
 @pytest.mark.parametrize("shared", [False, True])
