@@ -330,7 +330,7 @@ def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
         assert_goes_on_alike(model, other)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@named(HEADS, (), KINDS)
 def test_a_checkpoint_is_read_before_training_too(name, tmp_path):
     model, other = trained_once(name), model_of(name)
     path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "checkpoint"))

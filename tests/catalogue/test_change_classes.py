@@ -166,19 +166,19 @@ def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
 
 
 SAMPLERS = {
-    "unigram": lambda: samplers.Unigram(6, counts=COUNTS, power=0.5),
     "unigram, counting": lambda: samplers.Unigram(6),
+    "mixture": lambda: samplers.Mixture([samplers.MIDX(6, num_codewords=4), samplers.Sphere(4)]),
+    "learned midx": lambda: samplers.LearnedMIDX(6, num_codewords=3),
+    "searched": lambda: samplers.SearchedHardNegatives(2, 4, num_probes=2),
+    "unigram": lambda: samplers.Unigram(6, counts=COUNTS, power=0.5),
     "in batch": lambda: samplers.InBatch(counts=COUNTS),
     "in batch, counting": lambda: samplers.InBatch(),
-    "learned midx": lambda: samplers.LearnedMIDX(6, num_codewords=3),
-    "mixture": lambda: samplers.Mixture([samplers.MIDX(6, num_codewords=4), samplers.Sphere(4)]),
-    "searched": lambda: samplers.SearchedHardNegatives(2, 4, num_probes=2),
     "rff": lambda: samplers.RFF(4),
     "softmax": lambda: samplers.Softmax(4),
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", long_after(4, *SAMPLERS))
 def test_a_sampler_draws_the_classes_there_are(name):
     model = trained(named(SAMPLERS[name]()))
     count = getattr(model.sampler, "running_counts", None)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from classifier_checks import NUM_CLASSES, features, make_model
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -55,7 +56,9 @@ def test_what_was_traced_follows_what_a_normalization_is_told(by, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
-@pytest.mark.parametrize("by", ["compile", "load_weights", "of a plain model", "checkpoint", "backup"])
+@pytest.mark.parametrize(
+    "by", long_after(3, "load_weights", "checkpoint", "backup", "compile", "of a plain model")
+)
 def test_class_vectors_are_by_what_a_normalization_of_the_item_encoder_is_told(by, tmp_path):
     x, y, items = features(8), np.arange(8), features(NUM_CLASSES)
 

@@ -386,18 +386,17 @@ def twins(tiny_blocks):  # noqa: F811
 
 
 LABELS = tf.constant([[3, -1], [28, 0], [-1, -1], [7, 8]])
-SMOOTHED = SoftmaxCrossentropy(label_smoothing=0.2, name="smoothed")
 LOSSES = [
     SoftmaxCrossentropy(),
-    SMOOTHED,
+    SquaredHinge(),
+    SoftmaxCrossentropy(label_smoothing=0.2, name="smoothed"),
     SoftmaxCrossentropy(decoupled=True),
     BinaryCrossentropy(),
-    SquaredHinge(),
 ]
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", long_after(2, *LOSSES), ids=lambda loss: loss.name)
 @pytest.mark.parametrize("traced", long_after(1, True, False))
 def test_two_functions_make_a_head(twins, loss, traced):
     plain, dense, query = twins

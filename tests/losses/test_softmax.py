@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from loss_checks import (
     CASES,
     logits_for,
@@ -409,7 +410,7 @@ def midx_of(logits, num_negatives):
     return sampler
 
 
-@pytest.mark.parametrize("proposal", ["uniform", "midx"])
+@pytest.mark.parametrize("proposal", long_after(1, "midx", "uniform"))
 def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     logits, labels = logits_for(1, 12, scale=1.5)[0], np.array([4, 7], np.int32)
     want = np.append(*softmax_reference(logits[np.newaxis], [labels]))
