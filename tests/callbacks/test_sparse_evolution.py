@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import STEPS, assert_same, made, run
+from backup_checks import STEPS, Again, assert_same, made
 from classifier_checks import NUM_CLASSES, learnable, make_model
 
 from tfxc import losses, optimizers
@@ -87,11 +87,10 @@ def test_the_model_that_is_validated_is_the_one_that_is_saved_and_returned(tmp_p
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_interrupted_between_epochs_and_in_one_it_goes_on_to_the_bit(tmp_path):
+    again = Again(made(make_head=lambda: UniformSparseHead(NUM_CLASSES, 4, seed=3)))
+
     def script(folder, *args):
-        head = UniformSparseHead(NUM_CLASSES, 4, seed=3)
-        model = made(make_head=lambda: head)
-        callbacks = [SparseEvolution(0.5, every="epoch")]
-        return run(folder, *args, callbacks=callbacks, model=model, batch_size=10)
+        return again.run(folder, *args, callbacks=[SparseEvolution(0.5, every="epoch")], batch_size=10)
 
     expected = script(tmp_path / "whole", 3)
     assert [moved > 0 for moved in expected[1]["rewire/moved"]] == [False, True, True]
