@@ -291,11 +291,9 @@ OFFSETS = np.float32([[0.5, -np.inf, 0.0, 1.0], [-np.inf, 0.0, 0.0, -2.0]])
 
 
 def check_log_sum(head, tolerance=1e-5):
-    query, labels, ids = (
-        queries(2, 5),
-        tf.constant([[7, -1], [3, 9]]),
-        tf.constant([[4, 8, -1, 4], [5, 9, 4, 6]]),
-    )
+    query = queries(2, 5)
+    labels = tf.constant([[7, -1], [3, 9]])
+    ids = tf.constant([[4, 8, -1, 4], [5, 9, 4, 6]])
     is_dense = isinstance(head, DenseHead)
     variables = variables_of(head) if is_dense else [tf_variable(own) for own in head.trainable_variables]
     found = []

@@ -228,10 +228,8 @@ def test_gradients_with_positives_that_were_passed_over():
         terms = tf.where(is_label, tf.math.log(total) - logits[:, :5], 0.0)
         return tf.math.divide_no_nan(tf.reduce_sum(terms, 1), is_label.sum(1))
 
-    got, want = (
-        value_and_gradient(sampled, logits),
-        value_and_gradient(by_definition, logits.astype(np.float64)),
-    )
+    got = value_and_gradient(sampled, logits)
+    want = value_and_gradient(by_definition, logits.astype(np.float64))
     for one, two in zip(got, want, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
 

@@ -269,10 +269,8 @@ def test_inside_compile_and_evaluate(weighted):
 @pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["ragged", "sparse"])
 def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
-    x, ragged = (
-        np.random.default_rng(0).normal(size=[8, 4]).astype("float32"),
-        tf.ragged.constant([[3], [1, 7]] * 4),
-    )
+    x = np.random.default_rng(0).normal(size=[8, 4]).astype("float32")
+    ragged = tf.ragged.constant([[3], [1, 7]] * 4)
     model = keras.Sequential([keras.Input([4]), DenseHead(9)])
     model.compile("sgd", SoftmaxCrossentropy(), metrics=[NDCGAtK(3), CoverageAtK(3, 9)])
     want = model.evaluate(x, ragged.to_tensor(-1), 4, verbose=0)

@@ -191,11 +191,9 @@ def test_a_class_beyond_int32_is_not_cut(draw, log_prob_of):
 
 @BOTH
 def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
-    index, query, mass = (
-        BlockIndex(tf.Variable(tf.zeros([5, 3])), 2, QUADRATIC),
-        np.zeros((2, 3)),
-        np.ones((2, 3)),
-    )
+    index = BlockIndex(tf.Variable(tf.zeros([5, 3])), 2, QUADRATIC)
+    query = np.zeros((2, 3))
+    mass = np.ones((2, 3))
     with pytest.raises(ValueError, match=r"num_samples must be an integer in \[1, 16777216\], but got 0"):
         draw(query, mass, index, 0, seed=[0, 0])
     message = r"must be an integer in \[1, 16777216\], but got 4611686018427387904"

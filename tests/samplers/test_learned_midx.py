@@ -104,10 +104,8 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
 @pytest.mark.traced
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 def test_classes_without_any_vector_are_drawn_alike_and_learnt_later(quantizer):
-    vectors, sampler = (
-        np.zeros((50, 4), np.float32),
-        LearnedMIDX(5, num_codewords=8, quantizer=quantizer, seed=5),
-    )
+    vectors = np.zeros((50, 4), np.float32)
+    sampler = LearnedMIDX(5, num_codewords=8, quantizer=quantizer, seed=5)
     sampler.build((50, 4))
     head = head_of(vectors)
     sampler.refresh(head)

@@ -42,11 +42,9 @@ def test_logits_that_are_not_finite_name_the_query(traced):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
 def test_uniform_and_then_the_softmax(num_classes, shared):
-    sampler, vectors, query = (
-        Softmax(10, shared=shared, seed=5),
-        checks.clustered(num_classes, 7),
-        checks.queries(3, 7),
-    )
+    sampler = Softmax(10, shared=shared, seed=5)
+    vectors = checks.clustered(num_classes, 7)
+    query = checks.queries(3, 7)
     sampler.build((num_classes, 7))
     np.testing.assert_allclose(checks.all_probs(sampler, query), 1 / num_classes, rtol=1e-5)
     sampler.refresh(checks.head_of(vectors))

@@ -563,10 +563,8 @@ def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
 @pytest.mark.long
 @pytest.mark.traced
 def test_strings_of_several_inputs(tmp_path):
-    items, user = (
-        keras.Input((3,), dtype="int32", name="items"),
-        keras.Input((1,), dtype="int32", name="user"),
-    )
+    items = keras.Input((3,), dtype="int32", name="items")
+    user = keras.Input((1,), dtype="int32", name="user")
     parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in (items, user)]
     flat = [keras.layers.Flatten()(part) for part in parts]
     encoder = keras.Model([items, user], keras.layers.Dense(DIM)(keras.layers.Concatenate()(flat)))
