@@ -102,7 +102,9 @@ def grows(random, count, dim):
     return np.linspace(0.1, 1, count)[:, np.newaxis] * (1 + 0.01 * random.normal(size=(1, dim)))
 
 
-@pytest.mark.parametrize(("use_bias", "normalize"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("use_bias", "normalize"), long_after(2, (False, False), (True, True), (True, False))
+)
 @pytest.mark.parametrize("dim", long_after(2, 7, 150, 64))
 @pytest.mark.parametrize("kind", [near_ties, below_float32, of_all_sizes, of_many_sizes, grows])
 def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sparse_head_checks import BY_NAME, Problem, check_gradients, reference
 
 from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
@@ -174,7 +175,7 @@ def test_classes_of_bias_minus_infinity_are_not_there(path):
 
 
 @REDUCTIONS
-@pytest.mark.parametrize("num_queries", [5, 16, 33])
+@pytest.mark.parametrize("num_queries", long_after(2, 5, 33, 16))
 @pytest.mark.parametrize("group_size", [1, 16])
 def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(path, reduction, num_queries, group_size):
     """What fills up a tile of queries has no logits but the biases."""
@@ -227,7 +228,7 @@ def test_nan_is_not_hidden():
         assert np.isnan(reduced).all()
 
 
-@pytest.mark.parametrize("bad", [-1, 5, 2**31 - 1])
+@pytest.mark.parametrize("bad", long_after(2, -1, 5, 2**31 - 1))
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_an_input_out_of_range(path, bad, traced, group_size):
