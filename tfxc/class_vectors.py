@@ -85,15 +85,12 @@ def copy_class_vectors(head, variable, change=lambda vectors: vectors):
 
     Raises ValueError for a class vector with NaN or infinity in it.
     """
-    for start, vectors in blocks(head):
-        write_rows(variable, slice(start, start + len(vectors)), change(vectors))
-
-
-def write_rows(variable, where, rows):
-    """Writes rows into a slice of a variable, on every replica."""
     # Slicing a mirrored variable would change its first copy alone.
-    for copy in getattr(variable, "values", [variable]):
-        copy[where].assign(rows)
+    copies = getattr(variable, "values", [variable])
+    for start, vectors in blocks(head):
+        rows = change(vectors)
+        for copy in copies:
+            copy[start : start + len(vectors)].assign(rows)
 
 
 def blocks_of(head, class_ids):

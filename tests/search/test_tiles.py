@@ -3,7 +3,7 @@ import pytest
 from sampler_checks import clustered, head_of
 
 from tfxc.search.cells import cut_into_cells
-from tfxc.search.tiles import DTYPES, as_columns, encoded, int8_codes, int16_codes, lay_out, tile_size
+from tfxc.search.tiles import DTYPES, as_columns, int8_codes, int16_codes, lay_out, tile_size
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -14,8 +14,6 @@ def test_rows_are_the_vectors(dtype, num_classes, num_scanned):
     scanned = np.random.default_rng(0).permutation(num_classes)[:num_scanned]
     cells = cut_into_cells(head, min(6, num_classes)).without(scanned)
     tiles = lay_out(head, cells, scanned, dtype)
-    for where, rows, scales in encoded(head, cells, tiles):
-        tiles.rows[where], tiles.scales[where] = rows, scales
     flat = tiles.members.reshape(-1)
     others = np.setdiff1d(np.arange(num_classes), scanned)
     np.testing.assert_array_equal(np.sort(flat[flat >= 0]), others)

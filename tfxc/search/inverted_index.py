@@ -7,9 +7,10 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
-from tfxc._keras.weights import add_weight, tf_variable
+from tfxc._keras.weights import add_weight, constant, tf_variable
+from tfxc.aligned import taken_over
 from tfxc.arguments import count_tensor, one_of, positive_int, require_count
-from tfxc.class_vectors import blocks, require_indexable, shared_by_queries, write_rows
+from tfxc.class_vectors import blocks, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
 from tfxc.search.cell_search import CellSearch
@@ -17,7 +18,7 @@ from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.made_on_load import MadeOnLoad
 from tfxc.search.recall import Wanted
 from tfxc.search.scanned import Answers, most_promising
-from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, encoded, lay_out
+from tfxc.search.tiles import DTYPES, STORED_AS, Tiles, as_columns, lay_out
 from tfxc.search.tuning import cheapest, fewest_probes, scan_steps
 
 _NUM_PROBES = 8
@@ -129,13 +130,15 @@ class InvertedIndex(keras.layers.Layer):
         if config:
             self._add_weights(config["shapes"])
 
-    def _add_weights(self, shapes):
+    def _add_weights(self, shapes, values=None):
+        """Makes the weights, of arrays that nobody writes any more, or of zeros."""
         rows_dtype = STORED_AS.get(self.rows_dtype, self.rows_dtype)
         columns_dtype = "float32" if self.rows_dtype == "float32" else "int16"
         dtypes = ["float32", "float32", "int32", "int32", "int32", rows_dtype, STORED_AS["bfloat16"]]
         dtypes += ["int32", columns_dtype, "float32", "float32", "float32"]
-        for name, shape, dtype in zip(_WEIGHTS, shapes, dtypes, strict=True):
-            setattr(self, name, add_weight(self, name, shape, "zeros", dtype, trainable=False))
+        for number, (name, shape, dtype) in enumerate(zip(_WEIGHTS, shapes, dtypes, strict=True)):
+            start = "zeros" if values is None else constant(taken_over(values[number].view(dtype)))
+            setattr(self, name, add_weight(self, name, shape, start, dtype, trainable=False))
         self.num_classes = self.places.shape[0]
         parts = self._parts
         columns = lambda: as_columns(parts.scanned_columns, parts.scanned_scales)  # noqa: E731
@@ -202,19 +205,9 @@ class InvertedIndex(keras.layers.Layer):
 
     def _take(self, head, cells, scanned, answers):
         scanned = np.sort(scanned)
-        cells = cells.without(scanned)
-        tiles = lay_out(head, cells, scanned, self.rows_dtype)
-        weights = [*tiles, *(moment.astype(np.float32) for moment in answers)]
-        self._add_weights([weight.shape for weight in weights])
-        made = "rows", "scales"  # of as much memory as all else together: a second copy would double the peak
-        for where, *parts in encoded(head, cells, tiles):
-            for name, part in zip(made, parts, strict=True):
-                variable = tf_variable(getattr(self, name))
-                if part.size:
-                    write_rows(variable, where, part.view(variable.dtype.as_numpy_dtype))
-        for name, variable, weight in zip(_WEIGHTS, self._weights, weights, strict=True):
-            if name not in made:
-                variable.assign(weight.view(variable.dtype.as_numpy_dtype))
+        tiles = lay_out(head, cells.without(scanned), scanned, self.rows_dtype)
+        values = [*tiles, *(moment.astype(np.float32) for moment in answers)]
+        self._add_weights([value.shape for value in values], values)
         self.num_scanned = len(scanned)
         self.num_cells = len(tiles.centres)
         self.num_probes = min(self.num_probes or _NUM_PROBES, self.num_cells)

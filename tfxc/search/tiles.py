@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.aligned import aligned_zeros
 from tfxc.class_vectors import vectors_of
 from tfxc.search.cells import moments
 
@@ -64,64 +65,48 @@ def tile_size(num_classes, num_cells):
 def lay_out(head, cells, scanned, dtype):
     """The ``Tiles`` of a head's classes in one of ``DTYPES``: ids [H] to scan, and ``Cells`` of all others.
 
-    Its centres, reaches, rows and scales are 0 and take no memory: ``encoded`` makes them.
+    Memory: the rows once, the vectors of scanned classes, and those of eight thousand others or of one cell.
     """
     num_members, dim = len(cells.members), head.effective_dim
     sizes = np.diff(cells.offsets)
     slots = tile_size(num_members, len(sizes))
     offsets = np.concatenate([[0], np.cumsum(-(-sizes // slots))]).astype(np.int32)
-    places = _places(cells.offsets, offsets, slots)
+    # A class has the same position in its cell's tiles as in its cell.
+    apart = (slots * offsets[:-1] - cells.offsets[:-1]).astype(np.int32)
+    places = np.arange(num_members, dtype=np.int32) + np.repeat(apart, sizes)
     num_tiles = int(offsets[-1])
     members = np.full(num_tiles * slots, -1, np.int32)
     members[places] = cells.members
     place_of = np.empty(num_members + len(scanned), np.int32)
     place_of[cells.members] = places
     place_of[scanned] = members.size + np.arange(len(scanned))
+    means, reaches = np.empty((len(sizes), dim), np.float32), np.empty(len(sizes), np.float32)
+    rows = aligned_zeros((num_tiles * slots, dim), DTYPES[dtype])
+    scales = aligned_zeros((num_tiles if dtype == "int8" else 0) * slots, DTYPES["bfloat16"])
+    for start, stop, vectors in cells.chunks(head, "Rows"):
+        first, last = cells.offsets[start], cells.offsets[stop]
+        means[start:stop], reaches[start:stop] = moments(vectors, cells.offsets[start : stop + 1])
+        own, where = np.repeat(means[start:stop], sizes[start:stop], axis=0), places[first:last]
+        if dtype == "int8":
+            rows[where], scales[where] = int8_codes(vectors - own, own)
+        else:
+            rows[where] = vectors if dtype == "float32" else vectors - own
     columns, column_scales = np.ascontiguousarray(vectors_of(head, scanned).T), np.empty(0, np.float32)
     if dtype != "float32":
         columns, column_scales = int16_codes(columns)
+    shape = num_tiles, slots
     return Tiles(
-        np.zeros((len(sizes), dim), np.float32),
-        np.zeros(len(sizes), np.float32),
+        means,
+        reaches,
         offsets,
-        members.reshape(num_tiles, slots),
+        members.reshape(shape),
         place_of,
-        np.zeros((num_tiles, slots, dim), DTYPES[dtype]),
-        np.zeros((num_tiles if dtype == "int8" else 0, slots), DTYPES["bfloat16"]),
+        rows.reshape(*shape, dim),
+        scales.reshape(-1, slots),
         np.asarray(scanned, np.int32),
         columns,
         column_scales,
     )
-
-
-def _places(cells, tiles, slots):
-    """The slot of each member of cells, from the offsets [C + 1] of the cells and of their tiles."""
-    # A class has the same position in its cell's tiles as in its cell.
-    apart = slots * (tiles[:-1] - tiles[0]) - (cells[:-1] - cells[0])
-    return np.arange(cells[-1] - cells[0], dtype=np.int32) + np.repeat(apart.astype(np.int32), np.diff(cells))
-
-
-def encoded(head, cells, tiles):
-    """Makes the centres and reaches of tiles in place, and yields their rows for some cells at a time.
-
-    Yields a slice of tiles, its rows [t, S, D] and its scales [t, S], or [0, S] without scales.
-    """
-    _, slots, dim = tiles.rows.shape
-    dtype = tiles.rows.dtype
-    for start, stop, vectors in cells.chunks(head, "Rows"):
-        of_cells, of_tiles = cells.offsets[start : stop + 1], tiles.offsets[start : stop + 1]
-        where = _places(of_cells, of_tiles, slots)
-        means, tiles.reaches[start:stop] = moments(vectors, of_cells)
-        tiles.centres[start:stop] = means
-        own = np.repeat(means, np.diff(of_cells), axis=0)
-        num_tiles = of_tiles[-1] - of_tiles[0]
-        rows = np.zeros((num_tiles * slots, dim), dtype)
-        scales = np.zeros((num_tiles if len(tiles.scales) else 0) * slots, tiles.scales.dtype)
-        if len(scales):
-            rows[where], scales[where] = int8_codes(vectors - own, own)
-        else:
-            rows[where] = vectors if dtype == np.float32 else vectors - own
-        yield slice(of_tiles[0], of_tiles[-1]), rows.reshape(-1, slots, dim), scales.reshape(-1, slots)
 
 
 def int16_codes(columns):
