@@ -57,11 +57,11 @@ def parse_arguments(argv=None):
     add("--start-epoch", type=from_two, default=2, help="hard, astra: first epoch with hard ones, from 0")
     add("--refresh-every", type=count, default=1, help="hard, astra: epochs between refreshes")
     add("--label-texts", action="store_true", help="the names of the tags are titles, too, each with its tag")
-    add("--batch-size", type=count, default=256)
+    add("--batch-size", type=count, default=64)
     training_log.add_arguments(add)
     add("--warm-up", type=share, default=0.1, help="share of the steps in which the rate rises")
     add("--output", default="runs/product-tags", help="folder for checkpoints, plot and exported models")
-    parser.set_defaults(epochs=7, patience=100, learning_rate=2e-3)
+    parser.set_defaults(epochs=8, patience=100, learning_rate=1e-3)
     args = parser.parse_args(argv)
     if "distilbert" in args.encoders and find_spec("keras_hub") is None:
         raise SystemExit(
