@@ -37,6 +37,30 @@ def test_forms_of_data(tmp_path, script, kind):
         assert_same(script(tmp_path / "killed", 3, **options), expected)
 
 
+class Grain:
+    """In the place of a loader of Grain, which is not installed, and of Keras's adapter of it."""
+
+    def __init__(self, loader=None):
+        pass
+
+    def get_tf_dataset(self):
+        batches = [(X[start : start + 10], Y[start : start + 10]) for start in range(0, len(X), 10)]
+        specs = tuple(tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in batches[0])
+        dataset = tf.data.Dataset.from_generator(lambda: batches, output_signature=specs)
+        return dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+
+@pytest.mark.traced
+def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
+    adapters = keras.src.trainers.data_adapters
+    monkeypatch.setattr(adapters, "is_grain_dataset", lambda data: isinstance(data, Grain))
+    monkeypatch.setattr(adapters, "GrainDatasetAdapter", Grain)
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        expected = script(tmp_path / "whole", x=Grain(), y=None)
+        assert script(tmp_path / "killed", 3, 16, x=Grain(), y=None) is None
+        assert_same(script(tmp_path / "killed", 3, x=Grain(), y=None), expected)
+
+
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_several_steps_at_once(tmp_path):

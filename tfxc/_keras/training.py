@@ -157,6 +157,7 @@ def adopt_own_loss_and_metrics(model):
 
 if IS_KERAS_3:
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
+    from keras.src.trainers import data_adapters
 
     class EpochsFromBatch(TFEpochIterator):
         """Numbers the batches of the first epoch from ``first_batch`` on; the later epochs are whole."""
@@ -213,6 +214,13 @@ class LogFreeCallback(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()  # tf-keras sets the next attribute to False
         self._supports_tf_logs = True
+
+
+def dataset_of_grain(x):
+    """The dataset that Keras 3 makes of a Grain ``MapDataset``, ``IterDataset`` or ``DataLoader``; else x."""
+    if IS_KERAS_3 and data_adapters.is_grain_dataset(x):
+        return data_adapters.GrainDatasetAdapter(x).get_tf_dataset()
+    return x
 
 
 def steps_per_execution(model):

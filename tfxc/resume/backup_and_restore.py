@@ -55,9 +55,9 @@ class BackupAndRestore(FitCallback):
     a folder of its own. Restoring a finished training into a model that has learnt more since is refused;
     restoring an interrupted one (where a cell of a notebook runs again) warns with both steps.
 
-    Data: arrays (shuffled in an order of this callback's own), or a ``tf.data.Dataset`` that gives epoch e
-    the same batches each time, like those of ``tfxc.data``, or any that is not shuffled. For other data a
-    warning says what to change; weights and schedules go on all the same.
+    Data: arrays (shuffled in an order of this callback's own), a ``tf.data.Dataset`` that gives epoch e the
+    same batches each time, like those of ``tfxc.data``, or any that is not shuffled, or a data set or loader
+    of Grain. For other data a warning says what to change; weights and schedules go on all the same.
 
     Args:
         directory: the local folder of this training's backups; made where there is none.

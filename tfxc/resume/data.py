@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops.dataset_ops import UnaryUnchangedStructureDataset
 
 from tfxc._keras import keras
-from tfxc._keras.training import batches_of_epoch
+from tfxc._keras.training import batches_of_epoch, dataset_of_grain
 from tfxc.data.batching import in_any_order, row_batches
 
 
@@ -23,11 +23,17 @@ class TrainingData(keras.callbacks.Callback):
         self._num_skipped, self._first_epoch = 0, None
         if _are_arrays(arguments):
             _arrays_to_dataset(arguments)
-        dataset = arguments.get("x")
+        given = arguments.get("x")
+        # Grain reads the same batches in each epoch, and Keras makes this dataset of them.
+        dataset = dataset_of_grain(given)
         self._is_dataset = isinstance(dataset, tf.data.Dataset)
         # A dataset without end is read once for all epochs.
         self._is_endless = self._is_dataset and dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-        self._orders, trouble = _orders(dataset) if self._is_dataset else ([], type(dataset).__name__)
+        if dataset is given:
+            self._orders, trouble = _orders(given) if self._is_dataset else ([], type(given).__name__)
+        else:
+            self._orders, trouble = [], None
+            arguments |= {"x": dataset, "shuffle": False}
         if not trouble and not self._is_endless and arguments.get("steps_per_epoch") is not None:
             trouble = "steps_per_epoch of a dataset that ends"
         if model.distribute_strategy.num_replicas_in_sync > 1:
