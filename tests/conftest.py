@@ -77,7 +77,7 @@ def background_work_of_usual_priority():
 
 @pytest.fixture(autouse=True, scope="session")
 def arrays_are_read_without_graphs():
-    """Keras makes four graphs each time that it reads arrays: tests that are not traced read them by rows."""
+    """Keras makes four graphs each time that it reads arrays: all but optimized tests read them by rows."""
     import numpy as np
     import tensorflow as tf
 
@@ -93,13 +93,13 @@ def arrays_are_read_without_graphs():
     def read_rows(adapter):
         arrays, options = tf.nest.flatten(adapter._inputs), tf.data.Options()
         is_plain = all(isinstance(array, np.ndarray) and array.dtype.kind in "fi" for array in arrays)
-        if not (is_plain and tf.config.functions_run_eagerly()):
+        if not (is_plain and tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer")):
             return read(adapter)
         arrays = array_data_adapter.array_slicing.convert_to_sliceable(adapter._inputs, "tensorflow")
         rows = tf.data.Dataset.from_tensor_slices(array_data_adapter.tree.lists_to_tuples(arrays))
         options.experimental_optimization.apply_default_optimizations = False  # as Keras
         rows = rows.shuffle(adapter._num_samples) if adapter._shuffle else rows
-        return rows.batch(adapter._batch_size).with_options(options)
+        return rows.batch(adapter._batch_size, not adapter._partial_batch_size).with_options(options)
 
     with patch.object(array_data_adapter.ArrayDataAdapter, "get_tf_dataset", read_rows):
         yield
@@ -135,7 +135,7 @@ def pytest_runtest_setup(item):
 
 
 # What starts processes comes first: last, it would keep one worker busy and the other waiting.
-EARLY = "test_examples.py", "test_distribution.py", "test_servers.py", "test_backup_and_restore.py"
+EARLY = "examples", "distribution", "option_pairs", "servers", "threads", "backup_and_restore"
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -173,5 +173,5 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: item.path.name not in EARLY)
+        items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in EARLY)
     leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))
