@@ -170,6 +170,22 @@ def test_rank_is_one_graph_for_every_k_and_filter():
         model.rank(x, 2.5)
 
 
+@pytest.mark.traced
+def test_rank_filters_by_attributes_in_one_graph():
+    model, x = make_model(), features(3)
+    attributes = tfxc.search.Attributes({"kind": np.arange(NUM_CLASSES) % 5, "price": np.arange(25.0)})
+    for where, passes in (
+        ({"where_kind": [[1, 3]]}, np.isin(np.arange(25) % 5, [1, 3])),
+        ({"where_kind": [[2]], "where_price_max": [[12]]}, (np.arange(25) % 5 == 2) & (np.arange(25) <= 12)),
+        ({}, np.ones(25, bool)),
+    ):
+        logits = np.where(passes, all_logits(model, x), -np.inf)
+        best = ranking(logits, 5)
+        want = np.where(np.take_along_axis(logits, best, 1) > -np.inf, best, -1)
+        np.testing.assert_array_equal(model.rank(x, 5, attributes=attributes, **where)["ids"], want)
+    assert model._ranking.value.experimental_get_tracing_count() <= 3
+
+
 def test_rank_takes_what_predict_takes():
     model, x = make_model(), features(4)
     logits = all_logits(model, x)

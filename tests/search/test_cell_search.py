@@ -4,7 +4,7 @@ import tensorflow as tf
 from long_cases import long_after
 from sampler_checks import clustered, head_of, queries
 
-from tfxc.search import InvertedIndex, cell_search
+from tfxc.search import Attributes, InvertedIndex, cell_search
 
 
 def index_of(head, num_cells, num_probes=None, num_scanned=None):
@@ -118,3 +118,34 @@ def test_one_row_of_exclude_is_for_all_queries():
     want = [ranked(logits, 4, [3, 9]) for logits in head(query).numpy()]
     found = index.top_k(head.effective_query(query), np.int64(4), [[3, 9]], num_probes=np.int64(99))
     np.testing.assert_array_equal(found.ids, want)
+
+
+@pytest.mark.parametrize("dtype, num_scanned", long_after(1, ("float32", 60), ("int8", 0)))
+def test_those_that_pass_are_ranked_as_by_brute_force(dtype, num_scanned):
+    """With all cells probed: equal. With one: only those that pass, and k wherever there are k."""
+    random, vectors, query = np.random.default_rng(0), clustered(600, 6), queries(40, 6)
+    kind, size = random.choice(5, 600, p=[0.6, 0.3, 0.08, 0.015, 0.005]), random.random(600).astype("float32")
+    index = InvertedIndex(25, 1, dtype, num_scanned)
+    index.build_from(head_of(vectors))
+    search = index.for_serving(Attributes({"kind": kind, "size": size}))
+    logits = query @ search.vectors(tf.range(600)).numpy().T
+    kinds, most = random.integers(-1, 6, (40, 2)).astype("int32"), random.random((1, 1)).astype("float32")
+    for where, passes in (
+        ({"where_kind": kinds}, (kind == kinds[..., None]).any(1) | (kinds < 0).all(1)[:, None]),
+        ({"where_size_max": most}, np.repeat(size[None] <= most, 40, 0)),
+        (
+            {"where_kind": [[2, 4]], "where_size_max": most},
+            np.repeat((size[None] <= most) & np.isin(kind, [2, 4]), 40, 0),
+        ),
+    ):
+        want = np.array(
+            [ranked(row, 8, allow=np.flatnonzero(own)) for row, own in zip(logits, passes, strict=True)]
+        )
+        exclude = want[:, :1]
+        for k, out in ((8, np.full([40, 1], -1, np.int32)), (7, exclude.astype("int32"))):
+            given = tf.constant(query), tf.constant(k), tf.constant(out), None
+            best = search.top_k(*given, tf.constant(index.num_cells), **where).ids
+            np.testing.assert_array_equal(best, want[:, 8 - k :])
+            few = search.top_k(*given, tf.constant(1), **where).ids.numpy()
+            assert ((few >= 0).sum(1) == (want[:, 8 - k :] >= 0).sum(1)).all()
+            assert all(own[ids[ids >= 0]].all() for ids, own in zip(few, passes, strict=True))

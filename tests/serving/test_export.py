@@ -678,6 +678,66 @@ def test_a_request_over_grpc(exported, indexed, with_index):
     np.testing.assert_array_equal(got["ids"], want[:, 2:5])
 
 
+ATTRIBUTES = {
+    "country": [["DE", "FR", "IT", "ES"][i % 4] for i in range(NUM_CLASSES)],
+    "price": np.arange(NUM_CLASSES) / 2,
+    "tags": [[i % 3, 10 + i % 2] for i in range(NUM_CLASSES)],
+}
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("with_index", long_after(1, True, False))
+def test_a_request_chooses_classes_by_their_attributes(tmp_path, served_elsewhere, with_index):
+    """The columns of a REST request, and those of gRPC, are tensors of the signature's types."""
+    model, x = make_model(), features(2)
+    index = index_of(model, num_scanned=4) if with_index else None
+    model.export(tmp_path / "1", index=index, attributes=ATTRIBUTES)
+    inputs = signature_of(tmp_path / "1").inputs
+    assert {name for name in inputs if name.startswith("where_")} == {
+        *("where_country", "where_price_min", "where_price_max", "where_tags")
+    }
+    attributes = tfxc.search.Attributes(ATTRIBUTES)
+    answered, predict_pb2 = (
+        served_as_by_serving(tmp_path / "1"),
+        pytest.importorskip("tensorflow_serving.apis.predict_pb2"),
+    )
+    for where in (
+        {},
+        {"where_country": [["DE", "FR"]], "where_price_max": [[9.0], [3]]},
+        {
+            "where_country": [["DE", ""], ["FR", "nowhere"]],
+            "where_tags": [[1, 2]],
+            "where_price_min": [[1.0]],
+        },
+        {"where_tags": [[11], [-1]], "allow": [[1, 2, 3, 4, 5, 6]], "exclude": [[3]]},
+        {"where_country": [["nowhere"]]},
+    ):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.signature_name = "serving_default"
+        options = {"num_probes": 1 << 30} if with_index else {}
+        for name, value in {"features": x, **where, **options}.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(value, inputs[name].dtype))
+        got, want = answered(request), model.rank(x, 5, attributes=attributes, **where)
+        np.testing.assert_array_equal(got["ids"], want["ids"])
+        np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5, atol=1e-6)
+    got = served_elsewhere(tmp_path / "1", np.int32([[0, 1]]), features=x, where_country=np.array([["IT"]]))
+    want = model.rank(x, 3, attributes=attributes, where_country=[["IT"]])["ids"]
+    np.testing.assert_array_equal(got["k_ids"], want)
+
+
+def test_attributes_that_cannot_be_served_are_refused(tmp_path):
+    for attributes, message in (
+        ({"country": ["DE"] * 3}, "'country' has values of 3 classes, but the head 25"),
+        ({"price": [np.nan] * NUM_CLASSES}, "'price' hold NaN for class 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_model().export(tmp_path / "1", attributes=attributes)
+    named = keras.Sequential([keras.Input((DIM,), name="where_country"), keras.layers.Dense(DIM)])
+    with pytest.raises(ValueError, match=r"\['where_country'\] clash with the signature's own inputs"):
+        make_model(encoder=named).export(tmp_path / "1", attributes=ATTRIBUTES)
+    assert os.listdir(tmp_path) == []
+
+
 def model_of_items(item_encoder):
     return make_model(
         head=EncodedHead(item_encoder, NUM_CLASSES), encoder=dense_encoder(item_encoder.output_shape[-1])

@@ -20,7 +20,8 @@ from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import at_least_one
 from tfxc.samplers.sampler import Sampler
 from tfxc.scored import BestClasses, Scored
-from tfxc.search.candidates import best_allowed, search_or_allowed
+from tfxc.search.attributes import Attributes, passing
+from tfxc.search.candidates import best_allowed, search_or_allowed, search_or_filtered
 from tfxc.search.exact import BlockTopK
 
 # Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
@@ -246,7 +247,14 @@ class Head(keras.layers.Layer):
         )[1]
 
     def top_k(
-        self, query, k: int | tf.Tensor, exclude=None, allow=None, num_probes: int | tf.Tensor | None = None
+        self,
+        query,
+        k: int | tf.Tensor,
+        exclude=None,
+        allow=None,
+        num_probes: int | tf.Tensor | None = None,
+        attributes: Attributes | None = None,
+        **where,
     ) -> BestClasses:
         """The k best classes of each query, exactly, without a [N, L] tensor.
 
@@ -259,6 +267,9 @@ class Head(keras.layers.Layer):
                 padded with -1. A width of 0 allows every class.
             num_probes: None for the head's own. A head that is made with ``num_probes`` takes another, at
                 most its number of buckets (a tensor is clamped to that).
+            attributes: None, or the classes' ``Attributes``.
+            **where: what a class must have, such as ``where_country=[["DE", "FR"]]``; see ``Attributes``. All
+                classes are then scored, whatever ``num_probes``.
 
         Returns:
             ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among
@@ -268,9 +279,10 @@ class Head(keras.layers.Layer):
         Raises:
             ValueError: if the head is not built, or for queries of another rank or width; if k is neither an
                 int in [1, L] nor an integer tensor, if num_probes is below 1 or the head has none, or if ids
-                are not of rank 2.
-            tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude
-                or allow that have another number of rows or are a mask [N, L].
+                are not of rank 2; for attributes of another number of classes, or ``where_...`` that they do
+                not know or that is of another type.
+            tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude,
+                allow or ``where_...`` that have another number of rows, or a mask [N, L].
         """
         if not self.built:
             raise ValueError(
@@ -300,16 +312,27 @@ class Head(keras.layers.Layer):
             k = count_tensor(k, self.num_classes)
         probes: dict[str, Any] = {} if num_probes is None else {"num_probes": num_probes}
 
+        passes, restricts = passing(attributes, where, query, self.num_classes)
+
         def allowed():
             size = tf.shape(query)[0]
             out = tf.zeros([size, 0], tf.int32) if exclude is None else exclude
-            return best_allowed(lambda ids: self.score(query, ids), allow, self.num_classes, size, k, out)
+            score = lambda ids: self.score(query, ids)  # noqa: E731
+            return best_allowed(score, allow, self.num_classes, size, k, out, passes)
 
-        return search_or_allowed(lambda: BestClasses(*self.best(query, k, exclude, **probes)), allowed, allow)
+        def search():
+            every = lambda: BestClasses(*self.best(query, k, exclude, **probes))  # noqa: E731
+            filtered = lambda: BestClasses(*self._best_passing(query, k, exclude, passes))  # noqa: E731
+            return every() if passes is None else search_or_filtered(every, filtered, restricts)
+
+        return search_or_allowed(search, allowed, allow)
 
     def best(self, query, k, exclude) -> tuple[tf.Tensor, tf.Tensor]:
         """``top_k`` of checked arguments: scores and ids; by default from a scan of all classes."""
-        ranking = BlockTopK(k, exclude)
+        return self._best_passing(query, k, exclude, None)
+
+    def _best_passing(self, query, k, exclude, passes):
+        ranking = BlockTopK(k, exclude, passes)
         return ranking.finish(self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0])))
 
     def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:

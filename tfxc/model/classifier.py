@@ -47,6 +47,7 @@ from tfxc.model.inputs import (
 from tfxc.model.saving import SavingMixin, checked_names
 from tfxc.model.step import build_parts, check_kinds, check_loss, require_sampler
 from tfxc.samplers.sampler import Sampler
+from tfxc.search import Attributes
 from tfxc.serving.export import ServingMixin
 
 
@@ -239,7 +240,14 @@ class ExtremeClassifier(
         return self._rank(inputs, k, reserved.get("exclude"), training=training)
 
     def rank(
-        self, inputs, k: int | tf.Tensor, exclude=None, allow=None, training: bool = False
+        self,
+        inputs,
+        k: int | tf.Tensor,
+        exclude=None,
+        allow=None,
+        training: bool = False,
+        attributes: Attributes | None = None,
+        **where,
     ) -> dict[str, tf.Tensor]:
         """The k best classes of encoder inputs, ``{"ids": [B, k], "scores": [B, k]}``, in one graph.
 
@@ -248,22 +256,26 @@ class ExtremeClassifier(
             k: an int in [1, L] or an int32 scalar tensor.
             exclude, allow: None or class ids, see ``Head.top_k``.
             training: whether the encoder runs as in training.
+            attributes, **where: as of ``Head.top_k``.
 
         Raises:
-            ValueError: for another k, or if ``exclude`` comes twice.
+            ValueError: for another k, if ``exclude`` comes twice, or as ``Head.top_k``.
         """
         require_count(k, "k", self.head.num_classes)
         inputs, exclude, allow = ranking_inputs(inputs, self.encoder, exclude, allow)
+        if isinstance(attributes, Attributes):  # lists as tensors, or each would be traced
+            where = attributes.rows(where)
         fresh = self._freshen(inputs)
         if not self.built:
-            return self._rank(inputs, k, exclude, allow, training)
+            return self._rank(inputs, k, exclude, allow, training, attributes, where)
         if self._ranking is None:
             self._ranking = Untracked(tf.function(self._rank, reduce_retracing=True, autograph=False))
         with clean_ranking(), tf.control_dependencies(fresh):
-            return self._ranking.value(inputs, as_tensor(k), exclude, allow, training)
+            return self._ranking.value(inputs, as_tensor(k), exclude, allow, training, attributes, where)
 
-    def _rank(self, inputs, k, exclude=None, allow=None, training=False):
-        scores, ids = self.head.top_k(self.queries(inputs, training), k, exclude, allow)
+    def _rank(self, inputs, k, exclude=None, allow=None, training=False, attributes=None, where=()):
+        query = self.queries(inputs, training)
+        scores, ids = self.head.top_k(query, k, exclude, allow, attributes=attributes, **dict(where))
         return {"ids": ids, "scores": scores}
 
     def queries(self, inputs, training: bool = False) -> tf.Tensor:

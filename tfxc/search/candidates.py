@@ -25,7 +25,7 @@ def best_candidates(scores, ids, k, exclude):
     return BestClasses(scores, tf.where(scores > float("-inf"), ids, -1))
 
 
-def best_allowed(score, allow, num_classes, num_queries, k, exclude):
+def best_allowed(score, allow, num_classes, num_queries, k, exclude, passes=None):
     """The k best of the classes that are allowed.
 
     Args:
@@ -35,6 +35,7 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
         num_classes: L.
         num_queries: N.
         k, exclude: as of ``best_candidates``.
+        passes: None, or a function from class ids [N, A] or [1, A] to which may be ranked, bool alike.
 
     Raises:
         tf.errors.InvalidArgumentError: An id is outside [-1, L), or ``allow`` has another number of rows.
@@ -48,6 +49,8 @@ def best_allowed(score, allow, num_classes, num_queries, k, exclude):
         scores = tf.cond(tf.shape(ids)[0] == 1, shared, own)
     else:
         scores = shared() if ids.shape[0] == 1 else own()
+    if passes is not None:
+        ids = tf.where(passes(tf.maximum(ids, 0)), ids, -1)
     shape = [num_queries, tf.shape(ids)[1]]
     return best_candidates(tf.broadcast_to(scores, shape), tf.broadcast_to(ids, shape), k, exclude)
 
@@ -61,3 +64,8 @@ def search_or_allowed(search, ranked, allow):
     if width is None:
         return tf.cond(tf.shape(allow)[1] > 0, not_inlined(ranked), search)
     return ranked() if width else search()
+
+
+def search_or_filtered(search, filtered, restricts):
+    """``BestClasses``: ``filtered()`` where a bool scalar says that classes are out, else ``search()``."""
+    return tf.cond(restricts, not_inlined(filtered), search)

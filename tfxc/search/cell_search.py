@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfxc.ids import excluded_ids
 from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
-from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed
+from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed, search_or_filtered
 from tfxc.search.exact import LOWEST, grouped_top_k
 from tfxc.search.not_inlined import not_inlined
 from tfxc.search.tiles import read
@@ -26,19 +26,23 @@ _INT8, _INT16, _BFLOAT16, _FLOAT32, _LEAST = 1.01, 0.51, 2**-8, 1e-5, 1e-33
 class CellSearch:
     """Searches the classes in a ``Tiles`` of variables.
 
-    ``columns()`` gives the vectors float32 [D, H] of scanned classes.
+    ``columns()`` gives the vectors float32 [D, H] of scanned classes; ``attributes`` is None or an
+    ``AttributesInCells``.
     """
 
-    def __init__(self, tiles, columns):
+    def __init__(self, tiles, columns, attributes=None):
         self.tiles = tiles
         self.columns = columns
+        self.attributes = attributes
         self.num_classes = tiles.places.shape[0]
         self.num_cells = tiles.centres.shape[0]
         self.num_scanned = tiles.scanned.shape[0]
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def top_k(self, query, k, exclude, allow, num_probes):
+    def top_k(self, query, k, exclude, allow, num_probes, **where):
         """``InvertedIndex.top_k`` with tensors as arguments; only ``allow`` may be None.
+
+        Queries with ``where_...``, see ``Attributes``, read as many rows as others, all of classes that pass.
 
         Raises an InvalidArgumentError if k or num_probes is below 1, or a class id outside [-1, L).
         """
@@ -48,11 +52,33 @@ class CellSearch:
             k = tf.minimum(k, self.num_classes)
             probes = tf.minimum(num_probes, self.num_cells)
 
+        attributes = None if self.attributes is None else self.attributes.attributes
+        passes = None
+        if attributes is not None:
+            passes = lambda ids: attributes.passes(self._places(ids), attributes.wanted(where, query))  # noqa: E731
+
         def allowed():
             score = lambda ids: self._score(query, ids, columns)  # noqa: E731
-            return best_allowed(score, allow, self.num_classes, tf.shape(query)[0], k, exclude)
+            size = tf.shape(query)[0]
+            return best_allowed(score, allow, self.num_classes, size, k, exclude, passes)
 
-        return search_or_allowed(lambda: self._search(query, k, exclude, probes, columns), allowed, allow)
+        def every():
+            return self._search(k, probes, columns, query, exclude)
+
+        def filtered():
+            each = tf.range(tf.shape(query)[0])
+            wanted = tf.nest.map_structure(
+                lambda part: tf.gather(part, tf.minimum(each, tf.shape(part)[0] - 1)),
+                attributes.wanted(where, query),
+            )
+            return self._search(k, probes, columns, query, exclude, wanted)
+
+        def search():
+            if attributes is None:
+                return every()
+            return search_or_filtered(every, filtered, attributes.restricts(where))
+
+        return search_or_allowed(search, allowed, allow)
 
     def roundings(self, class_ids, vectors):
         """How far stored vectors may be from the class vectors [n, D] of class ids [n]: [n, D]."""
@@ -76,15 +102,20 @@ class CellSearch:
             own = tf.where(is_scanned[:, tf.newaxis], _INT16 * scales[:, tf.newaxis], own)
         return rounded + own + _LEAST
 
-    def _search(self, query, k, exclude, probes, columns):
-        """The k best; queries that find fewer search again with twice the probes."""
-        best = self._best(query, k, exclude, probes, columns)
+    def _search(self, k, probes, columns, query, *more):
+        """The k best; queries that find fewer search again with more probes.
+
+        ``more`` has a row for each query, too: class ids to exclude, and what is wanted of the attributes.
+        """
+        best = self._best(k, probes, columns, query, *more)
+        # Where attributes leave few classes, a round reads few rows.
+        growth = 2 if len(more) == 1 else 8
         lacking = tf.where((best.ids[:, -1] < 0) & ~tf.math.is_nan(tf.reduce_sum(query, 1)))[:, 0]
 
-        def more(lacking, probes, *best):
-            probes = tf.minimum(2 * probes, self.num_cells)
-            own_query, own_exclude = tf.gather(query, lacking), tf.gather(exclude, lacking)
-            found = self._best(own_query, k, own_exclude, probes, columns)
+        def again(lacking, probes, *best):
+            probes = tf.minimum(growth * probes, self.num_cells)
+            own = tf.nest.map_structure(lambda part: tf.gather(part, lacking), (query, *more))
+            found = self._best(k, probes, columns, *own)
             where = lacking[:, tf.newaxis]
             best = [
                 tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
@@ -94,7 +125,7 @@ class CellSearch:
         def until_found():
             _, _, *found = tf.while_loop(
                 lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
-                more,
+                again,
                 (lacking, probes, *best),
                 shape_invariants=(
                     tf.TensorShape([None]),
@@ -106,23 +137,27 @@ class CellSearch:
 
         return tf.cond(tf.size(lacking) > 0, not_inlined(until_found), lambda: best)
 
-    def _best(self, query, k, exclude, probes, columns):
+    def _best(self, k, probes, columns, query, exclude, wanted=()):
         """The k best of scanned classes and those in the probed cells."""
         most = k + tf.shape(exclude)[1]
         num_tiles, tile, _ = self.tiles.rows.shape
         share = tf.cast(probes, tf.int64) * num_tiles
         num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # the tiles of so many cells of mean size
-        in_cells = lambda query: self._in_cells(query, most, probes, num_read)  # noqa: E731
-        num_scores = tf.maximum(tile * num_read, self.num_cells)
-        scores, ids = _in_blocks(in_cells, _CELL_ELEMENTS // num_scores, _BEST, query)
+        given, rows = (most, probes, num_read), (query, *tf.nest.flatten(wanted))
+        if wanted:
+            in_cells, size = self._passing_in_cells, _SCANNED_ELEMENTS // (num_tiles * tile)
+        else:
+            in_cells = self._in_cells
+            size = _CELL_ELEMENTS // tf.maximum(tile * num_read, self.num_cells)
+        scores, ids = _in_blocks(lambda *rows: in_cells(*given, *rows), size, _BEST, *rows)
         if self.num_scanned:
-            scan = lambda query: self._scan(query, most, columns)  # noqa: E731
-            more = _in_blocks(scan, _SCANNED_ELEMENTS // self.num_scanned, _BEST, query)
+            scan = lambda *rows: self._scan(most, columns, *rows)  # noqa: E731
+            more = _in_blocks(scan, _SCANNED_ELEMENTS // self.num_scanned, _BEST, *rows)
             scores, ids = (tf.concat(both, 1) for both in zip((scores, ids), more, strict=True))
         return best_candidates(scores, ids, k, exclude)
 
     @tf.function(reduce_retracing=True, autograph=False)  # traced once for all callers
-    def _in_cells(self, query, most, probes, num_read):
+    def _in_cells(self, most, probes, num_read, query):
         """Scores and ids [N, most] of the best in ``num_read`` tiles of the most promising cells.
 
         They are fewer where fewer are read; id -1 stands for none.
@@ -133,17 +168,8 @@ class CellSearch:
         # Cells of long vectors are smaller than the mean: four times as many cells have enough tiles.
         ranked = tf.minimum(tf.minimum(4 * probes, num_read), self.num_cells)
         _, cells = grouped_top_k(best, ranked)
-        offsets = tf.convert_to_tensor(parts.offsets)
-        first = tf.gather(offsets, cells)
-        end = tf.cumsum(tf.gather(offsets, cells + 1) - first, axis=1)
-        first -= tf.pad(end[:, :-1], [[0, 0], [1, 0]])
-        column = tf.broadcast_to(tf.range(num_read), [tf.shape(query)[0], num_read])
-        cell = tf.searchsorted(end, column, side="right")
-        filled = cell < ranked
-        cell = tf.minimum(cell, ranked - 1)
-        tiles = tf.where(filled, tf.gather(first, cell, batch_dims=1) + column, 0)
-        ids = tf.gather(tf.convert_to_tensor(parts.members), tiles)
-        ids = tf.where(filled[..., tf.newaxis], ids, -1)
+        first, num_tiles = self._tiles_of(cells)
+        tiles, cell, ids = self._read_in_order(first, num_tiles, num_read)
         if parts.rows.dtype == tf.float32:
             fit = None
         else:
@@ -156,9 +182,68 @@ class CellSearch:
         return scores, tf.gather(ids, column, batch_dims=1)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def _scan(self, query, most, columns):
+    def _passing_in_cells(self, most, probes, num_read, query, *wanted):
+        """``_in_cells`` among classes that pass what is ``wanted``: as many of these are read.
+
+        With all cells probed, all are.
+        """
+        parts, wanted = self.tiles, self.attributes.packed(wanted)
+        expected = self.attributes.expected(wanted)
+        fit = tf.matmul(query, parts.centres, transpose_b=True)
+        best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
+        num_rows = tf.cast(num_read * parts.rows.shape[1], tf.float32)
+        num_rows = tf.where(probes == self.num_cells, tf.float32.max, num_rows)
+        fewest = tf.reduce_min(tf.reduce_mean(expected, 1))  # in a cell; four times as many cells, as above
+        ranked = tf.cast(tf.clip_by_value(4 * num_rows / fewest, 1, self.num_cells), tf.int32)
+        _, cells = tf.math.top_k(tf.where(expected > 0, best, LOWEST), ranked)
+        expected = tf.gather(expected, cells, batch_dims=1)
+        is_read = tf.cumsum(expected, axis=1, exclusive=True) < num_rows
+        first, num_tiles = self._tiles_of(cells)
+        num_tiles = tf.where(is_read & (expected > 0), num_tiles, 0)
+        tiles, _, ids = self._read_in_order(first, num_tiles, tf.reduce_max(tf.reduce_sum(num_tiles, 1)))
+        ids = tf.where(self.attributes.in_tiles(tiles, wanted), ids, -1)
+        ids, num_queries = tf.reshape(ids, [tf.shape(query)[0], -1]), tf.shape(query, tf.int64)[0]
+        passing = tf.where(ids >= 0)
+        ids = tf.RaggedTensor.from_value_rowids(tf.gather_nd(ids, passing), passing[:, 0], num_queries, False)
+        ids = ids.to_tensor(-1)
+        size = _READ_ELEMENTS // (parts.rows.shape[2] * tf.maximum(tf.shape(ids)[1], 1))
+        (scores,) = _in_blocks(self._scores_in_tiles, size, [tf.float32], query, ids)
+        scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
+        scores, column = tf.math.top_k(scores, tf.minimum(most, tf.shape(ids)[1]))
+        return scores, tf.gather(ids, column, batch_dims=1)
+
+    def _scores_in_tiles(self, query, class_ids):
+        """Scores [N, n] of classes [N, n] that are not scanned; arbitrary in empty slots, -1."""
+        return (_products(self._in_tiles(self._places(tf.maximum(class_ids, 0))), query),)
+
+    def _tiles_of(self, cells):
+        """The first tile of cells [N, n], and how many they have."""
+        offsets = tf.convert_to_tensor(self.tiles.offsets)
+        first = tf.gather(offsets, cells)
+        return first, tf.gather(offsets, cells + 1) - first
+
+    def _read_in_order(self, first, num_tiles, num_read):
+        """The first ``num_read`` of the tiles of cells [N, n], cell by cell.
+
+        Returns the tiles [N, num_read], the cell of each, a column of ``first``, and the class ids
+        [N, num_read, S] in them; -1 where there are no more tiles.
+        """
+        end = tf.cumsum(num_tiles, axis=1)
+        column = tf.broadcast_to(tf.range(num_read), [tf.shape(first)[0], num_read])
+        cell = tf.searchsorted(end, column, side="right")
+        filled = cell < tf.shape(first)[1]
+        cell = tf.minimum(cell, tf.shape(first)[1] - 1)
+        first -= end - num_tiles
+        tiles = tf.where(filled, tf.gather(first, cell, batch_dims=1) + column, 0)
+        ids = tf.gather(tf.convert_to_tensor(self.tiles.members), tiles)
+        return tiles, cell, tf.where(filled[..., tf.newaxis], ids, -1)
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _scan(self, most, columns, query, *wanted):
         """Scores and ids [N, most] of the best scanned classes; fewer where there are fewer."""
         scores = tf.matmul(query, columns)
+        if wanted:
+            scores = tf.where(self.attributes.scanned(self.attributes.packed(wanted)), scores, LOWEST)
         scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
         scores = tf.where(scores > LOWEST, scores, float("-inf"))
         return scores, tf.gather(tf.convert_to_tensor(self.tiles.scanned), column)
@@ -192,7 +277,7 @@ class CellSearch:
 
     def vectors(self, class_ids, columns):
         """The stored vectors float32 of class ids of any shape."""
-        places = tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
+        places = self._places(class_ids)
         if not self.num_scanned:
             return self._in_tiles(places)
         num_slots = tf.size(self.tiles.members)
@@ -201,6 +286,9 @@ class CellSearch:
         scanned = tf.einsum("d...->...d", scanned)
         in_tiles = self._in_tiles(tf.where(is_scanned, 0, places))
         return tf.where(is_scanned[..., tf.newaxis], scanned, in_tiles)
+
+    def _places(self, class_ids):
+        return tf.gather(tf.convert_to_tensor(self.tiles.places), class_ids)
 
     def _in_tiles(self, places):
         """The vectors of slots of tiles."""

@@ -28,11 +28,13 @@ class BlockTopK:
     Args:
         k: int32 scalar.
         exclude: None or int32 class ids [N, X] that never rank, padded with -1.
+        passes: None, or a function from class ids [1, b] to which of them rank, bool [N or 1, b].
     """
 
-    def __init__(self, k, exclude=None):
+    def __init__(self, k, exclude=None, passes=None):
         self.k = tf.convert_to_tensor(k)
         self.exclude = exclude
+        self.passes = passes
 
     def initial(self, num_queries):
         """The lowest scores and ids -1 [N, k]."""
@@ -46,6 +48,9 @@ class BlockTopK:
         """The k best of the carry and one block of logits [N, b] of classes start, start + 1, ..."""
         if self.exclude is not None:
             logits = _mask(logits, self.exclude - start)
+        if self.passes is not None:
+            class_ids = tf.range(start, start + tf.shape(logits)[1])[tf.newaxis]
+            logits = tf.where(self.passes(class_ids), logits, LOWEST)
         given = carry, logits, start
         return tf.cond(self.k >= _MANY, lambda: self._collected(*given), lambda: self._ranked(*given))
 

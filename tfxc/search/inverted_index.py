@@ -13,6 +13,8 @@ from tfxc.arguments import count_tensor, one_of, positive_int, require_count
 from tfxc.class_vectors import blocks, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
+from tfxc.search.attributes import Attributes
+from tfxc.search.attributes_in_cells import AttributesInCells
 from tfxc.search.cell_search import CellSearch
 from tfxc.search.cells import cut_into_cells, gather_around
 from tfxc.search.made_on_load import MadeOnLoad
@@ -259,19 +261,24 @@ class InvertedIndex(keras.layers.Layer):
         search = self._search.value
         return BestClasses(*search.top_k(query, k, exclude, allow, num_probes))
 
-    def for_serving(self) -> CellSearch:
+    def for_serving(self, attributes: Attributes | None = None) -> CellSearch:
         """The search for a graph that is saved, and that runs only once it is loaded.
 
+        Args:
+            attributes: None, or what requests choose classes by.
+
         Returns:
-            ``CellSearch``. The saved module must hold its ``columns`` and the weights of this layer. A module
-            that makes the columns on load cannot be loaded in the scope of a ``MirroredStrategy``, nor be
-            frozen.
+            ``CellSearch``. The saved module must hold its ``columns`` and ``attributes`` and the weights of
+            this layer. A module that makes the columns on load cannot be loaded in the scope of a
+            ``MirroredStrategy``, nor be frozen.
         """
         self._require_built()
-        if self.rows_dtype == "float32" or not self.num_scanned:
-            return self._search.value
-        parts = self._parts
-        return CellSearch(parts, MadeOnLoad(as_columns, parts.scanned_columns, parts.scanned_scales))
+        parts, columns = self._parts, self._search.value.columns
+        if self.rows_dtype != "float32" and self.num_scanned:
+            columns = MadeOnLoad(as_columns, parts.scanned_columns, parts.scanned_scales)
+        return CellSearch(
+            parts, columns, None if attributes is None else AttributesInCells(attributes, parts)
+        )
 
     def _require_built(self):
         if not self.built:

@@ -7,7 +7,7 @@ from tfxc.search.candidates import best_candidates
 _CANDIDATES = 4  # times k
 
 
-def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None):
+def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None, **where):
     """The k best classes that an index of a head finds, by the scores of the head.
 
     Args:
@@ -15,11 +15,12 @@ def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None
         index: has ``top_k``, an ``InvertedIndex`` or a ``CellSearch``.
         query: float [N, D], as the head takes it.
         k, exclude, allow, num_probes: as of ``InvertedIndex.top_k``.
+        **where: for a ``CellSearch`` with attributes, as of ``Attributes``.
     """
     effective = head.effective_query(query)
     if not head.approximate:
-        return index.top_k(effective, k, exclude, allow, num_probes)
+        return index.top_k(effective, k, exclude, allow, num_probes, **where)
     k = tf.minimum(k, head.num_classes)
     num_candidates = tf.minimum(_CANDIDATES * k, head.num_classes)
-    ids = index.top_k(effective, num_candidates, exclude, allow, num_probes).ids
+    ids = index.top_k(effective, num_candidates, exclude, allow, num_probes, **where).ids
     return best_candidates(head.score(query, ids), ids, k, tf.zeros([tf.shape(ids)[0], 0], tf.int32))

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from tfxc.layers.dense_head import tied_row_offset
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
 from tfxc.ops.library import stock_ops
-from tfxc.search import InvertedIndex
+from tfxc.search import Attributes, InvertedIndex
 from tfxc.serving.class_names import ClassIds, ClassNames, write_names
 from tfxc.serving.exported_folder import exported_folder, named_if_unwritten
 from tfxc.serving.signature import (
@@ -38,6 +38,7 @@ class ServingMixin:
         path: str | os.PathLike[str],
         index: InvertedIndex | None = None,
         strings: bool | str | Sequence[str] = False,
+        attributes: Attributes | Mapping[str, Any] | None = None,
         *,
         format: str = "tf_saved_model",
         verbose: bool | None = None,
@@ -76,6 +77,13 @@ class ServingMixin:
                 are no class are left out; histories are cut to their last items, or padded, to the length of
                 the encoder's input. Pad them with "". If several inputs are integers [B, T], or the only one
                 has T = 1, give the names of those that are histories, () for none.
+            attributes: None, or what requests choose classes by, ``tfxc.search.Attributes`` or a dict for it:
+                ``{"country": ["DE", ...], "price": [9.5, ...]}`` adds the inputs ``where_country`` string
+                [B, V], ``where_price_min`` and ``where_price_max`` float32 [B, V] (or [1, V] for all rows).
+                Left out, or of width 0, they restrict nothing. Otherwise the k best are those of the classes
+                that pass; with an index, each query reads as many rows, all of these classes.
+            format: "tf_saved_model", as of Keras's ``export``.
+            verbose: whether to print what a request may hold.
 
         Raises:
             ValueError: for another format; if the encoder's inputs are not known yet, are ragged or nested,
@@ -94,6 +102,9 @@ class ServingMixin:
                 f'An export is a SavedModel, format="tf_saved_model", but the format is {format!r}. For '
                 "LiteRT or ONNX, convert model.encoder alone, and rank its queries by the class vectors."
             )
+        if attributes is not None:
+            attributes = attributes if isinstance(attributes, Attributes) else Attributes(attributes)
+            attributes.require_classes(self.head.num_classes)
         expire_averaged(self)
         self._freshen()
         _check_index(index, self.head)
@@ -113,7 +124,7 @@ class ServingMixin:
         with _traced(), exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
             with tf.device(None):  # a coordinator's default names a machine of its cluster
                 names_file = os.path.join(scratch, "names.txt") if takes_names else None
-                module = _servable(served, index, names_file, strings)
+                module = _servable(served, index, names_file, strings, attributes)
                 signatures = {"serving_default": module.serve, "with_defaults": with_defaults(module.serve)}
                 with named_if_unwritten(path):
                     tf.saved_model.save(module, aside, signatures=signatures)
@@ -221,14 +232,14 @@ def _check_index(index, head):
     index.require_built_from(head)
 
 
-def _servable(model, index, names_file, strings):
+def _servable(model, index, names_file, strings, attributes):
     """A module with the function ``serve`` and all that it reads."""
     module = tf.Module()
     if model.class_names is not None:
         module.names = ClassNames(model.class_names)
     if names_file is not None:
         module.class_ids = ClassIds(model.class_names, names_file)
-    module.serve = serving_function(model, index, module, strings)
+    module.serve = serving_function(model, index, module, strings, attributes)
     layers = [model.encoder, model.head] + ([] if index is None else [index])
     # Only what serve reads is kept. With an index that is no table of the head, unless the encoder shares it.
     module.kept = _variables_read(module.serve, layers)

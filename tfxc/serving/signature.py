@@ -22,7 +22,7 @@ _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
 _UNFIT = re.compile(r"[^A-Za-z0-9_]")  # what a SavedModel does not take in the name of an input
 
 
-def serving_function(model, index, module, strings):
+def serving_function(model, index, module, strings, attributes):
     """The function of all inputs, those with a default last; see ``ExtremeClassifier.export``.
 
     Args:
@@ -30,8 +30,10 @@ def serving_function(model, index, module, strings):
         index: None, or an ``InvertedIndex``: its columns are put into the module.
         module: the ``tf.Module`` that is exported, with ``names`` and ``class_ids`` where these are served.
         strings: as for ``export``.
+        attributes: None, or ``Attributes``: those that rank are put into the module.
     """
-    names, specs, structure = encoder_inputs(model.encoder, _OPTIONS)
+    wanted = {} if attributes is None else attributes.defaults()
+    names, specs, structure = encoder_inputs(model.encoder, _OPTIONS | wanted.keys())
     ids_of = getattr(module, "class_ids", None)
     histories = {} if ids_of is None else _histories(specs, strings)
     specs = [
@@ -47,17 +49,21 @@ def serving_function(model, index, module, strings):
     if index is None:
         ranked, num_probes = model.head, num_probes_of(model.head)
     else:
-        ranked, num_probes = index.for_serving(), index.num_probes
+        ranked, num_probes = index.for_serving(attributes), index.num_probes
         module.columns = ranked.columns
+    module.attributes = attributes if index is None else ranked.attributes
     if num_probes is not None:
         defaults[_NUM_PROBES] = _default_count(num_probes, _NUM_PROBES, tf.int32.max)
     shapes = {_K: [], _EXCLUDE: [None, None], _ALLOW: [None, None], _NUM_PROBES: []}
+    defaults |= wanted
+    shapes |= dict.fromkeys(wanted, [None, None])
     specs += [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
 
     def serve(*args):
         # Where TensorFlow runs functions eagerly, nobody else fills in the defaults.
         args += tuple(defaults.values())[len(args) - len(specs) + len(defaults) :]
-        inputs, (k, exclude, allow, *num_probes) = list(args[: len(names)]), args[len(names) :]
+        inputs, options = list(args[: len(names)]), dict(zip(defaults, args[len(names) :], strict=True))
+        exclude, allow = options[_EXCLUDE], options[_ALLOW]
         if ids_of is not None:
             exclude, allow = ids_of.of(exclude), ids_of.of(allow)
         for place, name in enumerate(names):
@@ -66,10 +72,11 @@ def serving_function(model, index, module, strings):
                 inputs[place] = tf.cast(ids, histories[name].dtype)
         with stock_ops():
             query = model.queries(as_declared(structure, inputs))
+            options |= {_EXCLUDE: exclude, _ALLOW: allow}
             if index is None:
-                scores, ids = ranked.top_k(query, k, exclude, allow, *num_probes)
+                scores, ids = ranked.top_k(query, **options, attributes=attributes)
             else:
-                scores, ids = ranked_best(model.head, ranked, query, k, exclude, allow, *num_probes)
+                scores, ids = ranked_best(model.head, ranked, query, **options)
         out = {"ids": ids, "scores": scores}
         return out | ({"names": module.names.of(ids)} if hasattr(module, "names") else {})
 
@@ -78,7 +85,10 @@ def serving_function(model, index, module, strings):
 
 def with_defaults(serve):
     """A function of the encoder's inputs alone: only these have a row for each example."""
-    specs = [spec for spec in serve.input_signature if spec.name not in _OPTIONS]
+    parameters = inspect.signature(serve.python_function).parameters
+    specs = [
+        spec for spec in serve.input_signature if parameters[spec.name].default is inspect.Parameter.empty
+    ]
     return named_function(lambda *inputs: serve(*inputs), specs)
 
 

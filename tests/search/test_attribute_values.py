@@ -1,0 +1,56 @@
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from tfxc.search import Attributes
+from tfxc.search.attribute_values import part_of
+
+SETS = [["new"], ["new", "sale"], [], ["sale"], ["old", ""], ["new"]]
+GIVEN = {
+    "strings": (["a", "b", "a", "", "c", "b"], "where_x", [["a", ""], ["c", "b"]], [[0, 2], [1, 4, 5]]),
+    "series": (pd.Series(["a", "b"] * 3, dtype="category"), "where_x", [["b"]], [[1, 3, 5]]),
+    "integers": (np.int64([7, -1, 3, 3, 9, 7]), "where_x", [[3, 7], [-1, 5]], [[0, 2, 3, 5], []]),
+    "booleans": ([True, False, False, True, True, False], "where_x", [[True]], [[0, 3, 4]]),
+    "lists": (SETS, "where_x", [["sale", "old"]], [[1, 3, 4]]),
+    "ragged": (tf.ragged.constant(SETS), "where_x", tf.ragged.constant([["new"], []]), [[0, 1, 5], range(6)]),
+    "padded": (np.int32([[1, 2], [2, -1], [-1, -1], [3, 1], [4, -1], [5, 6]]), "where_x", [[1]], [[0, 3]]),
+    "at least": ([1.0, 2, 3, 4, 5, 6], "where_x_min", [[4, 2], [np.nan, np.nan]], [[3, 4, 5], range(6)]),
+    "at most": (np.array([np.inf, 2, -np.inf, 4, 5, 6]), "where_x_max", [[4.0], [-7]], [[1, 2, 3], [2]]),
+    "unknown": (["a", "b", "a", "", "c", "b"], "where_x", [["no such"], [""]], [[], range(6)]),
+}
+
+
+def which(attributes, num_queries=2, **where):
+    wanted = attributes.wanted(where, tf.zeros([num_queries, 3]))
+    passes = attributes.passes(tf.range(6)[tf.newaxis], wanted)
+    return [np.flatnonzero(row).tolist() for row in np.broadcast_to(passes, (num_queries, 6))]
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_classes_pass_that_have_a_value_or_meet_a_limit(kind):
+    values, name, wanted, want = GIVEN[kind]
+    attributes = Attributes({"x": values, "other": list("aabbcc")})
+    assert which(attributes, **{name: wanted}) == [[*row] for row in want] * (2 // len(want))
+    both = which(attributes, **{name: wanted, "where_other": [["a"]]})
+    assert both == [[i for i in row if i < 2] for row in want] * (2 // len(want))
+    for nothing in ({}, {"where_other": tf.zeros([2, 0], tf.string)}):
+        assert which(attributes, **nothing) == [[*range(6)]] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, np.nan], "'a' hold NaN for class 1: give it a number, such as inf"),
+        (["a", None], "'a' must be strings, integers, booleans or floats"),
+        ([[1.0], [2.0]], "but are several floats for each class"),
+        ([1 << 40], "must fit into int32, but hold 1099511627776"),
+        ([[1]] + [[*range(65)]], "are 65 for class 1, but .* at most 64"),
+        (3, "one for each class"),
+        ([[[1]]], "got int32"),
+        (pd.Series([1, 2], index=[3, 4]), "come from pandas, but their index"),
+    ],
+)
+def test_values_that_are_no_attribute_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        part_of("a", values)

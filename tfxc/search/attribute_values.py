@@ -1,0 +1,232 @@
+"""One attribute of the classes: the values that a user gives, as a table, and what requests want of it."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from tfxc.arguments import by_class
+from tfxc.ids import fitting_int32
+from tfxc.infinity import infinity_is_meant
+
+# What a code is where it is none of a value: wanted but of no class, padding of a request, of a class.
+_UNKNOWN, _PADDING, _EMPTY = -1, -2, -3
+_MOST_VALUES = 64  # of a class: each class takes room for as many as the class with most
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_BUCKETS = 2**63 - 1
+_MOST_KINDS = 256  # of classes that a cell counts apart
+_PADDING_OF = {tf.string: "", tf.int32: -1, tf.float32: float("nan")}
+_WANTED = "strings, integers, booleans or floats, one for each class, or ragged or padded lists of the former"
+
+
+class Part(tf.Module):
+    """One attribute: a variable ``table`` [L, W] with a row for each class, and ``names`` that requests use.
+
+    A subclass tells what a request's tensors mean (``wanted``), which of its rows want anything
+    (``restricts``, bool [n, 1]) and which rows of the table, [m, S, W], pass (``passes``, bool [N, S]); and
+    into which kinds it divides classes, for an index to count them (``kinds``, ``kinds_wanted``).
+    """
+
+    def __init__(self, name, table, dtype, names):
+        super().__init__(name)
+        self.table = tf.Variable(table, trainable=False)
+        self.dtype = dtype
+        self.names = names
+
+    def require_classes(self, num_classes, of_whom):
+        """Raises ValueError for a number of classes that is not the table's."""
+        if self.table.shape[0] != num_classes:
+            raise ValueError(
+                f"The attribute {self.name!r} has values of {self.table.shape[0]} classes, but {of_whom} "
+                f"{num_classes}."
+            )
+
+
+class Values(Part):
+    """Values to be met: ``keys`` int64 [U], ascending, and for each class places among them, [L, W].
+
+    The keys of strings are fingerprints of 63 bits: among a million strings two are alike in one case of ten
+    million.
+    """
+
+    def __init__(self, name, keys, codes, dtype):
+        super().__init__(name, codes, dtype, [f"where_{name}"])
+        self.keys = tf.Variable(keys, trainable=False)
+        self.num_kinds = min(len(keys), _MOST_KINDS)
+
+    def arranged(self, ids):
+        return Values(self.name, self.keys.numpy(), self.table.numpy()[ids], self.dtype)
+
+    def kinds(self, codes):
+        """The kinds int32 of codes, -1 for none."""
+        return tf.where(codes >= 0, tf.cast(codes, tf.int32) % self.num_kinds, -1)
+
+    def kinds_wanted(self, codes):
+        """The first and the last kind of each [n, V] that passing classes have."""
+        return self.kinds(codes), self.kinds(codes)
+
+    def wanted(self, values):
+        """Codes [n, V + 1], ascending in each row, of values [n, V]."""
+        keys, (key, is_padding) = tf.convert_to_tensor(self.keys), _keys(values)
+        code = tf.searchsorted(keys, tf.reshape(key, [-1]))
+        code = tf.reshape(tf.minimum(code, tf.size(keys) - 1), tf.shape(key))
+        code = tf.where(is_padding, _PADDING, tf.where(tf.gather(keys, code) == key, code, _UNKNOWN))
+        # One code at least: TensorFlow searches in no empty row.
+        return (tf.sort(tf.pad(code, [[0, 0], [1, 0]], constant_values=_PADDING), axis=1),)
+
+    def restricts(self, codes):
+        return tf.reduce_any(codes != _PADDING, 1, keepdims=True)
+
+    def passes(self, own, codes):
+        num_rows = tf.maximum(tf.shape(own)[0], tf.shape(codes)[0])
+        flat, restricts = tf.reshape(own, [tf.shape(own)[0], -1]), self.restricts(codes)
+        codes = tf.cast(codes, flat.dtype)
+
+        def among_many():
+            values = tf.broadcast_to(flat, [num_rows, tf.shape(flat)[1]])
+            several = tf.broadcast_to(codes, [num_rows, tf.shape(codes)[1]])
+            # A value is met if more are not above it than are below it.
+            bounds = tf.raw_ops.UpperBound, tf.raw_ops.LowerBound
+            not_above, below = (bound(sorted_inputs=several, values=values) for bound in bounds)
+            return not_above > below
+
+        # Beside the padding there is often one.
+        met = tf.cond(tf.shape(codes)[1] > 2, among_many, lambda: flat == codes[:, -1:])
+        if own.shape[2] > 1:
+            met = tf.reduce_any(tf.reshape(met, [num_rows, -1, own.shape[2]]), 2)
+        return met | ~restricts
+
+
+class Numbers(Part):
+    """Numbers [L, 1] within limits."""
+
+    def __init__(self, name, numbers):
+        super().__init__(name, numbers, tf.float32, [f"where_{name}_min", f"where_{name}_max"])
+        shares = np.linspace(0, 1, _MOST_KINDS + 1)[1:-1]
+        bounds = np.unique(np.quantile(numbers, shares, method="lower")) if len(numbers) else numbers[:, 0]
+        self.bounds, self.num_kinds = tf.Variable(bounds, trainable=False), len(bounds) + 1
+
+    def arranged(self, ids):
+        return Numbers(self.name, self.table.numpy()[ids])
+
+    def kinds(self, numbers):
+        kinds = tf.searchsorted(self.bounds, tf.reshape(numbers, [-1]), side="right")
+        return tf.reshape(kinds, tf.shape(numbers))
+
+    def kinds_wanted(self, least, most):
+        return self.kinds(least), self.kinds(most)
+
+    @infinity_is_meant()
+    def wanted(self, least, most):
+        """Limits [n, 1] each; infinite where there is none."""
+        least = tf.where(tf.math.is_nan(least), float("-inf"), least)
+        most = tf.where(tf.math.is_nan(most), float("inf"), most)
+        return tf.reduce_max(least, 1, keepdims=True), tf.reduce_min(most, 1, keepdims=True)
+
+    def restricts(self, least, most):
+        return (least > float("-inf")) | (most < float("inf"))
+
+    def passes(self, own, least, most):
+        own = tf.squeeze(own, 2)
+        return (own >= least) & (own <= most)
+
+
+def part_of(name, values):
+    """The attribute of a name and the values that a user gives; ValueError as of ``Attributes``."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            "Requests use the name of an attribute, where_<name>, so it holds ASCII letters, digits and "
+            f"underscores, but one is {name!r}."
+        )
+    what = f"The values of the attribute {name!r}"
+    values, num_values = _flat(values, what)
+    if values.dtype == tf.float32 and num_values is None:
+        bad = np.flatnonzero(np.isnan(values))
+        if bad.size:
+            raise ValueError(
+                f"{what} hold NaN for class {bad[0]}: give it a number, such as inf, which passes no "
+                f"where_{name}_max."
+            )
+        return Numbers(name, values.numpy()[:, np.newaxis])
+    if values.dtype == tf.float32:
+        raise ValueError(f"{what} must be {_WANTED}, but are several floats for each class.")
+    if num_values is None:
+        num_values = np.ones(len(values), np.int64)
+    most = max(num_values.max(initial=0), 1)
+    if most > _MOST_VALUES:
+        raise ValueError(
+            f"{what} are {most} for class {num_values.argmax()}, but each class takes room for as many: give "
+            f"at most {_MOST_VALUES}."
+        )
+    keys, is_padding = (part.numpy() for part in _keys(values))
+    vocabulary, code = np.unique(keys[~is_padding], return_inverse=True)
+    codes = np.full(len(keys), _EMPTY, np.min_scalar_type(-max(len(vocabulary), -_EMPTY)))
+    codes[~is_padding] = code
+    table = np.full([len(num_values), most], _EMPTY, codes.dtype)
+    table[np.arange(most) < num_values[:, np.newaxis]] = codes
+    return Values(name, vocabulary if len(vocabulary) else np.int64([-1]), table, values.dtype)
+
+
+def _flat(values, what):
+    """Values as a flat tensor, of strings, int32 or float32; and None, or how many are of each class, [L]."""
+    num_values = None
+    try:
+        if isinstance(values, tf.RaggedTensor):
+            values, num_values = values.flat_values, values.row_lengths().numpy()
+        values = values.numpy() if tf.is_tensor(values) else values
+        values = by_class(values, what, None) if hasattr(values, "iloc") else values
+        if any(isinstance(own, list | tuple | np.ndarray) for own in values):
+            num_values = np.array([len(own) for own in values])
+            values = [value for own in values for value in own]
+        values = tf.convert_to_tensor(values)
+        if values.dtype.is_integer:
+            values = fitting_int32(values.numpy(), what)
+        values = _typed(values)
+        if values.shape.rank != 1 or values.dtype not in _PADDING_OF:
+            raise ValueError(f"got {values.dtype.name} {values.shape}.")
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise ValueError(f"{what} must be {_WANTED}: {error}") from error
+    return values, num_values
+
+
+def rows_of(given, name, dtype):
+    """What a request gives by a name as a tensor [N, V] of the attribute's type; ValueError for another."""
+    padding = _PADDING_OF[dtype]
+    try:
+        if isinstance(given, tf.RaggedTensor):
+            given = given.to_tensor(tf.cast(padding, given.dtype) if dtype == tf.float32 else padding)
+        rows = _typed(tf.convert_to_tensor(given))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be {dtype.name} [N, V], padded with {padding!r}: {error}") from error
+    if dtype == tf.float32 and rows.dtype == tf.int32:
+        rows = tf.cast(rows, tf.float32)
+    if rows.dtype != dtype or rows.shape.rank not in (2, None):
+        raise ValueError(
+            f"{name} must be {dtype.name} [N, V], a row for each query, or one for all of them, but is "
+            f"{rows.dtype.name} {rows.shape}: write a single row as [[...]]."
+        )
+    return rows
+
+
+def read_rows(table, rows, width):
+    """The rows [n, S * width, W] of a table [P, W], by blocks of so many of them, int32 [n, S]."""
+    num_values = table.shape[1]
+    blocks = tf.reshape(tf.convert_to_tensor(table), [-1, width * num_values])
+    return tf.reshape(tf.gather(blocks, rows), [tf.shape(rows)[0], -1, num_values])
+
+
+def _typed(values):
+    """A tensor with integers and booleans as int32, floats as float32."""
+    if values.dtype.is_floating:
+        return tf.cast(values, tf.float32)
+    if values.dtype.is_bool:
+        return tf.cast(values, tf.int32)
+    return tf.saturate_cast(values, tf.int32) if values.dtype.is_integer else values
+
+
+def _keys(values):
+    """The keys int64 of values of int32 or strings, and which of these are padding."""
+    is_padding = values == _PADDING_OF[values.dtype]
+    if values.dtype == tf.string:
+        return tf.strings.to_hash_bucket_fast(values, _BUCKETS), is_padding
+    return tf.cast(values, tf.int64), is_padding
