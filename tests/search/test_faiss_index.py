@@ -58,6 +58,17 @@ def test_the_effort_finds_nearly_all_classes_of_queries_like_those_given(use_bia
     assert faiss_index(head, "IVF64,Flat").nprobe >= index.nprobe  # random directions
 
 
+def test_by_default_many_classes_are_found_as_well_as_few():
+    head, query = head_of(clustered(20_001, 4)), queries(50, 4)
+    index = faiss_index(head)
+    found = index.search(query, 100)[1]
+    pairs = zip(head.top_k(query, 100).ids.numpy(), found, strict=True)
+    assert (
+        np.mean([np.isin(want, own).mean() for want, own in pairs]) > 0.93 and 1 < index.nprobe < index.nlist
+    )
+    assert (found >= 0).all()
+
+
 def test_an_index_whose_effort_is_never_enough_says_so():
     with pytest.warns(UserWarning, match=r"'PCA2,IVF16,Flat' finds \d+% .*'Flat' would find 95%"):
         faiss_index(head_of(clustered(3000, 8)), "PCA2,IVF16,Flat")
