@@ -17,6 +17,7 @@ MAX_LINES = 350
 FLOORS = (
     {
         "arguments",
+        "aligned",
         "atomic_write",
         "background",
         "block_initializer",

@@ -128,7 +128,7 @@ def test_those_that_pass_are_ranked_as_by_brute_force(dtype, num_scanned):
     index = InvertedIndex(25, 1, dtype, num_scanned)
     index.build_from(head_of(vectors))
     search = index.for_serving(Attributes({"kind": kind, "size": size}))
-    logits = query @ search.vectors(tf.range(600)).numpy().T
+    logits = query @ search.vectors(tf.range(600), search.columns()).numpy().T
     kinds, most = random.integers(-1, 6, (40, 2)).astype("int32"), random.random((1, 1)).astype("float32")
     for where, passes in (
         ({"where_kind": kinds}, (kind == kinds[..., None]).any(1) | (kinds < 0).all(1)[:, None]),

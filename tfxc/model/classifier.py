@@ -43,11 +43,11 @@ from tfxc.model.inputs import (
     query_width,
     ranking_inputs,
     split_inputs,
+    wanted_rows,
 )
 from tfxc.model.saving import SavingMixin, checked_names
 from tfxc.model.step import build_parts, check_kinds, check_loss, require_sampler
 from tfxc.samplers.sampler import Sampler
-from tfxc.search import Attributes
 from tfxc.serving.export import ServingMixin
 
 
@@ -246,7 +246,7 @@ class ExtremeClassifier(
         exclude=None,
         allow=None,
         training: bool = False,
-        attributes: Attributes | None = None,
+        attributes=None,
         **where,
     ) -> dict[str, tf.Tensor]:
         """The k best classes of encoder inputs, ``{"ids": [B, k], "scores": [B, k]}``, in one graph.
@@ -263,8 +263,7 @@ class ExtremeClassifier(
         """
         require_count(k, "k", self.head.num_classes)
         inputs, exclude, allow = ranking_inputs(inputs, self.encoder, exclude, allow)
-        if isinstance(attributes, Attributes):  # lists as tensors, or each would be traced
-            where = attributes.rows(where)
+        where = wanted_rows(attributes, where)
         fresh = self._freshen(inputs)
         if not self.built:
             return self._rank(inputs, k, exclude, allow, training, attributes, where)

@@ -14,6 +14,7 @@ from tfxc.data.batching import epoch_orders
 from tfxc.ids import excluded_ids, padded_ids
 from tfxc.labels import pad_labels
 from tfxc.ops.custom_gradient import kept_by_graph
+from tfxc.search import Attributes
 
 _RESERVED = ("exclude", "example_ids")
 _WANTED = "The encoder must give floats [B, D] or, for sequences, [B, T, D]"
@@ -59,6 +60,11 @@ def ranking_inputs(inputs, encoder, exclude, allow):
     # Ids are checked here: a graph that was traced for several shapes does not know their rank.
     exclude = padded_ids(reserved.get("exclude", exclude), "exclude")
     return inputs, exclude, padded_ids(allow, "allow")
+
+
+def wanted_rows(attributes, where):
+    """What a request wants of attributes, as tensors: lists would be traced each time."""
+    return attributes.rows(where) if isinstance(attributes, Attributes) else where
 
 
 def first_input(inputs):
