@@ -10,7 +10,7 @@ rows for each codeword, drawn by weight as in ``refresh``, or all rows, or rows 
 takes the frequencies of the mean query, as if all queries were equal; "cells alike" also takes the classes of
 a cell as equal; "no weights" is the paper's proposal, class_weights="uniform". The refreshes take turns; the
 time is in CPU seconds, with FAISS on one thread. A pass reads the vectors of all classes once; there is one
-for the encoding, and one for frequencies. Figures are means over several problems.
+for checksums, one for frequencies and one for the encoding. Figures are means over several problems.
 
 With --steps, the model of ``lsh_refresh.py`` trains with 512 negatives that the batch shares. Its index is
 refreshed before the first step, after 100 and after 300. At the end a refresh that encodes the classes that
