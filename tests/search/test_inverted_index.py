@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from memory_checks import with_peak
 from sampler_checks import clustered, head_of, index_of, queries
 
 from tfxc import class_vectors, progress
 from tfxc._keras import keras
 from tfxc.layers import DenseHead, EncodedHead, MACHHead
-from tfxc.search import InvertedIndex, cells
+from tfxc.search import InvertedIndex, cells, tuning
+from tfxc.search import inverted_index as module_of_index
 
 DTYPES = ["float32", "bfloat16", "int8"]
 
@@ -84,25 +84,21 @@ def test_what_takes_long_tells_of_its_progress(monkeypatch, capfd):
     assert [title for title in titles if f"{title}: " not in told] == []
 
 
-@pytest.mark.parametrize("way", ["tune", "build_from", "rebuilt"])
-def test_it_takes_half_the_memory_of_the_table(monkeypatch, way):
-    monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 512)
-    monkeypatch.setattr(cells, "_CHUNK_ROWS", 512)
-    query = queries(50, 512)
-
-    def make(head, way):
-        index = InvertedIndex(num_cells=64, dtype="int8", num_scanned=0)
-        if way == "tune":
-            index.tune(head, query, 5, 0.02)
-        else:
-            index.build_from(head)
-        index.require_built_from(head)
-        return index
-
-    earlier = make(head_of(queries(2000, 512)), way)  # holds what TensorFlow traces once
-    head = head_of(queries(40_000, 512))
-    _, peak = with_peak(lambda: earlier.rebuilt(head) if way == "rebuilt" else make(head, way))
-    assert peak < 0.5 * 4 * 40_000 * 512, peak
+def test_making_it_holds_few_class_vectors_and_its_rows_once(monkeypatch):
+    for module, name in ((class_vectors, "_BLOCK_ROWS"), (cells, "_CHUNK_ROWS")):
+        monkeypatch.setattr(module, name, 100)
+    monkeypatch.setattr(tuning, "_COMPARED", 1500)
+    made, read, lay_out = [], [], module_of_index.lay_out
+    monkeypatch.setattr(module_of_index, "lay_out", lambda *given: made.append(lay_out(*given)) or made[-1])
+    head, index = head_of(queries(4000, 8)), InvertedIndex(num_cells=32, dtype="int8", num_scanned=0)
+    vectors_of = head.class_vectors_of
+    head.class_vectors_of = lambda ids: read.append(len(ids)) or vectors_of(ids)
+    index.tune(head, queries(50, 8), 5, 0.5)
+    index.require_built_from(head)
+    index.rebuilt(head)
+    assert len(read) > 100 and max(read) == 32 * 32  # those that k-means sees
+    made[0].rows[3, 1] = 99
+    assert (index.rows[3, 1].numpy() == 99).all()
 
 
 def test_where_few_classes_answer_most_queries_these_are_scanned():
