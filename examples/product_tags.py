@@ -62,12 +62,7 @@ def parse_arguments(argv=None):
     add("--warm-up", type=share, default=0.1, help="share of the steps in which the rate rises")
     add("--output", default="runs/product-tags", help="folder for checkpoints, plot and exported models")
     parser.set_defaults(epochs=8, patience=100, learning_rate=1e-3)
-    args = parser.parse_args(argv)
-    if "distilbert" in args.encoders and find_spec("keras_hub") is None:
-        raise SystemExit(
-            "The Transformer needs KerasHub: pip install '.[text]' in a clone, or give --encoders bag."
-        )
-    return args
+    return parser.parse_args(argv)
 
 
 def make_sampler(args):
@@ -150,6 +145,10 @@ def table(results):
 
 def run(args):
     """Trains every encoder's model, writes the comparison, and exports the models; returns the results."""
+    if "distilbert" in args.encoders and find_spec("keras_hub") is None:
+        raise SystemExit(
+            "The Transformer needs KerasHub: pip install '.[text]' in a clone, or give --encoders bag."
+        )
     train, test, names = load_texts(args.data)
     print(f"{len(train):,} training and {len(test):,} test titles, {len(names):,} tags")
     pieces = WordPieces(vocabulary_of(train.texts, args), args.max_length)

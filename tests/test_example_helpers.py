@@ -1,5 +1,6 @@
 """What the example programs share, where a program alone would not show it."""
 
+import lzma
 import os
 import re
 import shlex
@@ -25,7 +26,7 @@ import sequential_recommendation  # noqa: E402
 import session_points  # noqa: E402
 import skip_gram  # noqa: E402
 from common.arguments import count, rate, share, whole  # noqa: E402
-from common.classification_data import load  # noqa: E402
+from common.classification_data import BUNDLED, load  # noqa: E402
 from common.encoders import lstm  # noqa: E402
 from common.language_data import load_text  # noqa: E402
 from common.plots import plot, pyplot  # noqa: E402
@@ -34,6 +35,7 @@ from common.quiet_start import start_quietly  # noqa: E402
 from common.recommendation_data import batches, load_split, training_batches  # noqa: E402
 from common.run_options import check_options  # noqa: E402
 from common.searched_labels import encoded_labels  # noqa: E402
+from common.text_data import load_texts  # noqa: E402
 from common.training_log import TrainingLog  # noqa: E402
 from common.up_to_date import UpToDate  # noqa: E402
 from common.word_pieces import SPECIAL, WordPieces, make_vocabulary  # noqa: E402
@@ -130,8 +132,29 @@ def test_a_transformer_without_keras_hub_is_refused_in_one_sentence(monkeypatch)
     with pytest.raises(
         SystemExit, match=r"needs KerasHub: pip install '.\[text\]' .* or give --encoders bag"
     ):
-        product_tags.parse_arguments([])
-    assert product_tags.parse_arguments(["--encoders", "bag"]).encoders == ["bag"]
+        product_tags.run(product_tags.parse_arguments([]))
+
+
+def test_the_texts_of_tate_hold_the_words_of_their_points():
+    texts, points = load_texts(BUNDLED)[0], load(BUNDLED)[0]
+    with lzma.open(BUNDLED / "vocabulary.txt.xz", "rt", encoding="utf-8") as file:
+        vocabulary = file.read().splitlines()
+    assert len(texts) == len(points) == 47_008
+    for row in range(0, len(points), 4_001):
+        words = [vocabulary[word].split("_")[-1].lower() for word in points.features[row].indices]
+        assert [word for word in words if word not in texts.texts[row].lower()] == []
+        assert (texts.labels[row] != points.labels[row]).nnz == 0
+
+
+def test_titles_without_labels_or_names_of_their_own_are_refused(tmp_path):
+    with pytest.raises(SystemExit, match="must hold texts, trn.json and tst.json or trn_X.txt and tst_X.txt"):
+        load_texts(tmp_path)
+    for name, text in (("trn_X.txt", "a\nb\n"), ("tst_X.txt", "a\n"), ("Y.txt", "x\n")):
+        (tmp_path / name).write_text(text)
+    for name in ("trn_X_Y.txt", "tst_X_Y.txt"):
+        (tmp_path / name).write_text("1 1\n0:1\n")
+    with pytest.raises(SystemExit, match=r"has 2 texts, .* 1 names, but the labels are of shape \(1, 1\)"):
+        load_texts(tmp_path)
 
 
 def test_words_of_a_book_have_no_neighbours_in_the_next():
