@@ -37,7 +37,7 @@ class Texts:
             for start in range(0, len(self), _BLOCK)
         ]
         ids = tf.concat([tf.RaggedTensor.from_tensor(block, padding=0) for block in blocks], 0)
-        labels, excluded = self.labels, None
+        labels, excluded = self.labels.astype(np.float32), None
         if self.filter_labels is not None:
             points, filtered = self.filter_labels.T
             excluded = sparse.csr_matrix((np.ones(len(points), bool), (points, filtered)), labels.shape)
