@@ -28,9 +28,11 @@ class PlantedTruth:
         num_classes: L.
         dim: D, of classes and examples.
         seed: the seed of the planted vectors.
+        noise: s. The square root of D/64 times the default keeps as many classes apart in D dimensions.
     """
 
-    def __init__(self, num_classes, dim, seed=0):
+    def __init__(self, num_classes, dim, seed=0, noise=NOISE):
+        self.noise = noise
         self.vectors, _ = planted(num_classes, dim, 1, seed)
         frequencies = 1 / (10.0 + np.arange(num_classes))
         self.frequencies = frequencies / frequencies.sum()
@@ -39,7 +41,7 @@ class PlantedTruth:
     def examples(self, num_examples, random):
         """Examples float32 [n, D] and their classes int32 [n, 1]."""
         class_ids = np.searchsorted(self._up_to, random.random(num_examples)).clip(0, len(self.vectors) - 1)
-        noise = NOISE * random.standard_normal((num_examples, self.vectors.shape[1]), np.float32)
+        noise = self.noise * random.standard_normal((num_examples, self.vectors.shape[1]), np.float32)
         return self.vectors[class_ids] + noise, class_ids.astype(np.int32)[:, np.newaxis]
 
     def batches(self, batch_size, seed):
@@ -50,7 +52,7 @@ class PlantedTruth:
 
     def optimum(self):
         """Class vectors [L, D] and biases [L] whose logits are the logarithms of the true odds."""
-        vectors = self.vectors / NOISE**2
+        vectors = self.vectors / self.noise**2
         return vectors, np.log(self.frequencies) - 0.5 * (self.vectors * vectors).sum(1)
 
 

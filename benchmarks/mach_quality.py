@@ -8,7 +8,8 @@
 R repetitions have M = share · L / R buckets each, which take that share of the dense head's memory. Each size
 is trained once; all decoders rank with its weights. Other ways to save memory: ``--dims`` adds narrower dense
 heads, and ``--rowwise-adagrad``, for sequences, adds all of them in bfloat16 with an optimizer that keeps one
-number a class. The arguments after ``--`` go to examples/extreme_classification.py or to
+number a class. ``--apart``, for labels, adds MACH as in its paper: each repetition trains an encoder of its own,
+whose memory counts beyond the first. The arguments after ``--`` go to examples/extreme_classification.py or to
 examples/sequential_recommendation.py. The dense head of the latter shares its table with the encoder, but is
 counted as if it had its own; it trains with a sampler, which at equal quality takes a fraction of the time of
 all classes. An interrupted run resumes.
@@ -27,9 +28,11 @@ from _tables import add_results, keep, show
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import extreme_classification  # noqa: E402
+import mach_workers  # noqa: E402
 import sequential_recommendation  # noqa: E402
 from common.plots import pyplot  # noqa: E402
 from mach_workers import decoded_by  # noqa: E402
+from tensorflow import keras  # noqa: E402
 
 import tfxc  # noqa: E402
 
@@ -41,12 +44,22 @@ class Labels:  # that apply to a point
     metrics = {"P@1": (tfxc.metrics.PrecisionAtK, 1), "P@5": (tfxc.metrics.PrecisionAtK, 5)}
 
     def __init__(self, rest):
+        self.rest = rest
         self.args = extreme_classification.parse_arguments(["--output", "runs/mach-tate", *rest])
         self.data = extreme_classification.load(self.args.data, hash_features=self.args.hash_features)
         self.test_set = tfxc.data.classification_dataset(self.data[1], 256, seed=None)
 
     def train(self, head):
         return extreme_classification.train_head(head, "full", self.data, self.args)[0]
+
+    def train_apart(self):
+        """MACH with an encoder for each repetition."""
+        own = {"num-buckets": self.args.num_buckets, "seed": self.args.seed, "output": self.args.output}
+        options = [*self.rest, *(f"--{name}={value}" for name, value in own.items())]
+        ranges = [f"{repetition}-{repetition}" for repetition in range(self.args.num_repetitions)]
+        for what in ["--repetitions", *ranges], ["--merge"]:
+            mach_workers.run(mach_workers.parse_arguments([*options, *what]))
+        return keras.models.load_model(os.path.join(self.args.output, "model.keras"))
 
 
 class Sequences:  # and their next items
@@ -88,15 +101,19 @@ def measure(problem, args):
         yield (0, name), {"MB": num_bytes / 2**20, **evaluated(model, "mean", problem)}
     problem.args.dim, problem.args.table_dtype, problem.args.rowwise_adagrad = width, "float32", None
     buckets = problem.args.num_buckets, problem.args.num_repetitions
-    for share, num_repetitions in itertools.product(args.shares, args.repetitions):
+    for share, num_repetitions, apart in itertools.product(args.shares, args.repetitions, args.apart):
         num_buckets = round(share * num_classes / num_repetitions)
         problem.args.num_buckets, problem.args.num_repetitions = num_buckets, num_repetitions
-        problem.args.output = os.path.join(folder, f"{num_repetitions}x{num_buckets}")
-        model = problem.train("mach")
-        row = {"MB": num_repetitions * num_buckets * (model.head.query_dim + 1) * BYTES / 2**20}
+        suffix = ", apart" if apart else ""
+        problem.args.output = os.path.join(folder, f"{num_repetitions}x{num_buckets}{suffix}")
+        model = problem.train_apart() if apart else problem.train("mach")
+        num_encoders = num_repetitions if apart else 1
+        weights = num_repetitions * num_buckets * (model.head.query_dim // num_encoders + 1)
+        weights += model.encoder.count_params() * (num_encoders - 1) // num_encoders
+        row = {"MB": weights * BYTES / 2**20}
         for decoder in DECODERS:
             row.update(evaluated(model, decoder, problem))
-        yield (num_repetitions, f"MACH {num_repetitions} x {num_buckets:,}"), row
+        yield (num_repetitions, f"MACH {num_repetitions} x {num_buckets:,}{suffix}"), row
     # Dense heads of other seeds lack these options: a run resumes with the options it was made with.
     problem.args.num_buckets, problem.args.num_repetitions = buckets
 
@@ -154,8 +171,17 @@ def main():
     parser.add_argument(
         "--rowwise-adagrad", type=float, metavar="RATE", help="learning rate of dense heads of bfloat16"
     )
+    parser.add_argument(
+        "--apart",
+        action="store_const",
+        const=(False, True),
+        default=(False,),
+        help="also an encoder for each repetition",
+    )
     add_results(parser)
     args = parser.parse_args()
+    if any(args.apart) and args.sequences:
+        parser.error("--apart trains labels, without --sequences.")
     if args.rowwise_adagrad is not None and not args.sequences:
         parser.error("--rowwise-adagrad needs --sequences.")
     problem, runs = (Sequences if args.sequences else Labels)(args.rest), {}

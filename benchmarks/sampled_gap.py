@@ -41,6 +41,7 @@ ROWS = {
     "MIDX, renewed every 20 steps": (midx, LazyAdam, RATE, 20, 1),
     "MIDX, Adam": (midx, Adam, RATE, "epoch", 1),
     "MIDX, 200 draws": (partial(midx, 200), LazyAdam, RATE, "epoch", 1),
+    "MIDX, 500 draws": (partial(midx, 500), LazyAdam, RATE, "epoch", 1),
     "MIDX, 1,000 shared draws": (partial(midx, 1000, shared=True), LazyAdam, RATE, "epoch", 1),
     "MIDX, twice the epochs": (midx, LazyAdam, RATE, "epoch", 2),
     "Uniform": (lambda: tfxc.samplers.Uniform(DRAWS), LazyAdam, RATE, "epoch", 1),
