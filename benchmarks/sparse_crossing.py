@@ -1,13 +1,13 @@
-"""Where a sparse head pays: quality and memory beside dense heads, on generated classes with a known best ranking.
+"""Where a sparse head pays: quality and memory beside dense heads, on generated classes.
 
     python benchmarks/sparse_crossing.py --num-classes 400000 --seeds 0 1 2
 
-A sparse head has K weights a class on E inputs, which a dense layer makes from D features. With Adam's two
-moments and 32-bit indices it takes L (12 K + 4 K) + 12 D E bytes, where a dense head takes 12 D L. So it is
-the smaller one where E < L (1 - 4K / 3D). "dense, narrow" is the cheaper choice: a dense head of fewer features
-in the memory of the first sparse one. All train equally many steps, with the sampler behind the comma, and
-NDCG@10 is that of held-out examples. MB counts the wide layer, too. Seconds are
-processor time of the training. Finished runs are read from the output folder.
+A sparse head has K weights a class on E inputs, which a dense layer makes from D features. With two moments
+of Adam and 32-bit indices it takes L (12 K + 4 K) + 12 D E bytes, where a dense head takes 12 D L. So it is
+the smaller one where E < L (1 - 4K / 3D). "dense, narrow" is the cheaper choice: a dense head of fewer
+features in the memory of the first sparse one. All train equally many steps, with the sampler behind the
+comma, and NDCG@10 is that of held-out examples. MB counts the wide layer, too. Seconds are processor time
+of the training. Finished runs are read from the output folder.
 """
 
 import argparse
