@@ -74,7 +74,8 @@ def run(
     except KeyboardInterrupt:
         return None
     values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
-    logs = {name: values for name, values in history.history.items() if "seconds" not in name}
+    timed = "sampler/refresh_seconds", "sampler/refresh_share", "rewire/seconds", "mining/search_seconds"
+    logs = {name: values for name, values in history.history.items() if name not in timed}
     return values, logs, losses.seen, model
 
 
