@@ -16,6 +16,7 @@ MAX_LINES = 350
 # Floor by floor, what stands side by side: a part imports from its own floor and from those below it.
 FLOORS = (
     {
+        "aligned",
         "arguments",
         "aligned",
         "atomic_write",
