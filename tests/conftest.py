@@ -98,7 +98,8 @@ def arrays_are_read_without_graphs():
         arrays = array_data_adapter.array_slicing.convert_to_sliceable(adapter._inputs, "tensorflow")
         rows = tf.data.Dataset.from_tensor_slices(array_data_adapter.tree.lists_to_tuples(arrays))
         options.experimental_optimization.apply_default_optimizations = False  # as Keras
-        rows = rows.shuffle(adapter._num_samples) if adapter._shuffle else rows
+        if adapter._shuffle:
+            rows = rows.shuffle(adapter._num_samples, seed=0)  # in the same orders each time, as by Keras
         return rows.batch(adapter._batch_size, not adapter._partial_batch_size).with_options(options)
 
     with patch.object(array_data_adapter.ArrayDataAdapter, "get_tf_dataset", read_rows):
