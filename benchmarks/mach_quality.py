@@ -5,14 +5,14 @@
     python benchmarks/mach_quality.py --sequences -- --data train.txt --test-data test.txt \\
         --format sessions --max-length 10 --batch-size 128 --epochs 2 --output runs/mach-diginetica
 
-R repetitions have M = share · L / R buckets each, which take that share of the dense head's memory. Each size
-is trained once; all decoders rank with its weights. Other ways to save memory: ``--dims`` adds narrower dense
-heads, and ``--rowwise-adagrad``, for sequences, adds all of them in bfloat16 with an optimizer that keeps one
-number a class. ``--apart``, for labels, adds MACH as in its paper: each repetition trains an encoder of its
-own, whose memory counts beyond the first. The arguments after ``--`` go to
-examples/extreme_classification.py or to examples/sequential_recommendation.py. The dense head of the latter shares its table with the encoder, but is
-counted as if it had its own; it trains with a sampler, which at equal quality takes a fraction of the time of
-all classes. An interrupted run resumes.
+R repetitions have M = share · L / R buckets each, which take that share of the dense head's memory. Each
+size is trained once; all decoders rank with its weights. Other ways to save memory: ``--dims`` adds
+narrower dense heads, and ``--rowwise-adagrad``, for sequences, adds all of them in bfloat16 with an
+optimizer that keeps one number a class. ``--apart``, for labels, adds MACH as in its paper: each repetition
+trains an encoder of its own, whose memory counts beyond the first. The arguments after ``--`` go to
+examples/extreme_classification.py or to examples/sequential_recommendation.py. The dense head of the latter
+shares its table with the encoder, but is counted as if it had its own; it trains with a sampler, which at
+equal quality takes a fraction of the time of all classes. An interrupted run resumes.
 """
 
 import argparse

@@ -18,7 +18,6 @@ FLOORS = (
     {
         "aligned",
         "arguments",
-        "aligned",
         "atomic_write",
         "background",
         "block_initializer",

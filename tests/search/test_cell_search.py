@@ -125,6 +125,7 @@ def test_those_that_pass_are_ranked_as_by_brute_force(dtype, num_scanned):
     """With all cells probed: equal. With one: only those that pass, and k wherever there are k."""
     random, vectors, query = np.random.default_rng(0), clustered(600, 6), queries(40, 6)
     kind, size = random.choice(5, 600, p=[0.6, 0.3, 0.08, 0.015, 0.005]), random.random(600).astype("float32")
+    vectors[0] *= 9  # is scanned
     index = InvertedIndex(25, 1, dtype, num_scanned)
     index.build_from(head_of(vectors))
     search = index.for_serving(Attributes({"kind": kind, "size": size}))

@@ -214,7 +214,9 @@ class CellSearch:
 
     def _scores_in_tiles(self, query, class_ids):
         """Scores [N, n] of classes [N, n] that are not scanned; arbitrary in empty slots, -1."""
-        return (_products(self._in_tiles(self._places(tf.maximum(class_ids, 0))), query),)
+        # Class 0 may be scanned, and so in no tile.
+        places = tf.where(class_ids < 0, 0, self._places(tf.maximum(class_ids, 0)))
+        return (_products(self._in_tiles(places), query),)
 
     def _tiles_of(self, cells):
         """The first tile of cells [N, n], and how many they have."""
