@@ -174,8 +174,8 @@ class HardNegatives(HardAndUniform):
         num_hard: hard classes an example, in [1, L).
         num_uniform: uniform draws an example; eight for each hard one in the paper. With 0, an example that
             has hard classes gets no others, and the loss does not estimate the full one: nothing pushes down
-            classes outside the table. On Tate that ranked best (docs/benchmarks/tagging.md), in the paper
-            below uniform draws alone.
+            classes outside the table. On Tate that ranked best (docs/benchmarks/tagging.md), on Delicious and
+            in the paper below uniform draws alone.
         num_retrieved: columns of the table, at least num_hard. Classes beyond num_hard take the place of
             the example's positives, so leave room for as many as most examples have. Default: num_hard + 32.
         seed: int, see ``Sampler``.
