@@ -1,8 +1,8 @@
-"""Two codebooks for the class vectors, by k-means in one thread and in blocks of rows."""
+"""Two codebooks for the class vectors, by k-means and in blocks of rows."""
 
 import numpy as np
 
-from tfxc.class_vectors import blocks_of, one_thread, vectors_of
+from tfxc.class_vectors import blocks_of, vectors_of
 from tfxc.clustering import assign, kmeans, sample_by_weight
 
 _POINTS_PER_CODEWORD, _FEW_POINTS = 512, 128
@@ -32,13 +32,12 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights, sees_few=
         sees_few: whether it sees 128 rows a codeword, not 512: a quarter of the time, nearly as good.
     """
     points = _FEW_POINTS if sees_few else _POINTS_PER_CODEWORD
-    with one_thread():
-        vectors, weights = rows_to_fit(head, points * num_codewords, seed, weights)
-        start = (None, None) if start is None else start
-        left = vectors if residual else vectors[:, : vectors.shape[1] // 2]
-        first = kmeans(left, num_codewords, start[0], weights, seed)
-        right = _right(vectors, first, assign(left, first)[0], residual)
-        return first, kmeans(right, num_codewords, start[1], weights, (seed + 1) % 2**31)
+    vectors, weights = rows_to_fit(head, points * num_codewords, seed, weights)
+    start = (None, None) if start is None else start
+    left = vectors if residual else vectors[:, : vectors.shape[1] // 2]
+    first = kmeans(left, num_codewords, start[0], weights, seed)
+    right = _right(vectors, first, assign(left, first)[0], residual)
+    return first, kmeans(right, num_codewords, start[1], weights, (seed + 1) % 2**31)
 
 
 def encode(head, codebooks, residual, class_ids=None):
@@ -61,14 +60,13 @@ def _encode(parts, num_vectors, codebooks, residual):
     """As ``encode``, of the vectors in parts ``(start, vectors)``."""
     first, second = codebooks
     codes, errors = np.empty((2, num_vectors), np.int32), np.empty(num_vectors, np.float32)
-    with one_thread():
-        for begin, vectors in parts:
-            end = begin + len(vectors)
-            codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
-            right = _right(vectors, first, codes[0, begin:end], residual)
-            codes[1, begin:end], errors[begin:end] = assign(right, second)
-            if not residual:
-                errors[begin:end] += left_errors
+    for begin, vectors in parts:
+        end = begin + len(vectors)
+        codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
+        right = _right(vectors, first, codes[0, begin:end], residual)
+        codes[1, begin:end], errors[begin:end] = assign(right, second)
+        if not residual:
+            errors[begin:end] += left_errors
     return codes, errors
 
 
