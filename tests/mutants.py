@@ -118,8 +118,8 @@ MUTANTS = [
     Mutant(
         "an empty slot is scored as a candidate",
         "tfxc/layers/head.py",
-        "tf.where(empty, 0.0, log_expected_count)).without(empty)",
-        "tf.where(empty, 0.0, log_expected_count))",
+        "Scored(logits, counted, head.num_classes).without(empty)",
+        "Scored(logits, counted, head.num_classes)",
         "tests/layers/test_head.py -k empty_slot",
     ),
     Mutant(
@@ -146,8 +146,8 @@ MUTANTS = [
     Mutant(
         "the classes of a cell are drawn alike",
         "tfxc/samplers/midx.py",
-        "log_weights = frequencies.log_of_classes - quantised[cell]",
-        "log_weights = 0 * quantised[cell]",
+        "log_weights = frequencies.log_of_classes - self._log_of_cells(codebooks, frequencies.log_of)[cell]",
+        "log_weights = 0 * frequencies.log_of_classes",
         "tests/samplers/test_midx.py",
     ),
     Mutant(

@@ -252,7 +252,7 @@ class ShardedMIDX(ShardedSampler):
         self.check_head(head)
         known = [{name: tf_variable(getattr(part, name)).numpy() for name in STATE} for part in self.parts]
         rows = {name: np.concatenate([own[name] for own in known]) for name in ROWS}
-        state = self._whole.value.renewed(head, {**known[0], **rows}, int(tf_variable(self.counter)))
+        state = self._whole.value.renewed(head, {**known[0], **rows}, int(tf_variable(self.counter).numpy()))
         for part, shard in zip(self.parts, self.shards, strict=True):
             own = {name: state[name][shard.start : shard.start + part.num_classes] for name in ROWS}
             index = sorted_by_cell(own["cell"], own["class_weight"], part.num_codewords)

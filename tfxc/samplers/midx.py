@@ -155,7 +155,7 @@ class MIDX(Sampler):
 
     def _renew(self, head, fits=True):
         known = {name: tf_variable(getattr(self, name)).numpy() for name in STATE}
-        state = self.renewed(head, known, int(tf_variable(self.counter)), fits)
+        state = self.renewed(head, known, int(tf_variable(self.counter).numpy()), fits)
         # Everything is computed before anything is assigned, so running out of memory leaves the old index.
         index = sorted_by_cell(state["cell"], state["class_weight"], self.num_codewords)
         self._assign_weights({**index, **state})
