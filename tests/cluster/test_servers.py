@@ -43,7 +43,7 @@ def test_shards_their_slots_and_their_index_lie_together(results):
     assert places["rows"] == [10_001, 10_000] * 2
     assert len(set(places["weights"])) == 2 and places["weights"][:2] == places["weights"][2:]
     assert places["slots"] == [[place] * 2 for place in places["weights"]]
-    assert places["index"] == [[place] * 11 for place in places["weights"][:2]]
+    assert places["index"] == [[place] * 13 for place in places["weights"][:2]]
     assert len(results["places of a small index"]) == 1
 
 
