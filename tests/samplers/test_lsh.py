@@ -168,6 +168,22 @@ def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monke
         np.testing.assert_array_equal(of_each[2], of_each[1])
 
 
+@pytest.mark.parametrize("names", ["abcdefgh", "hgfijklmnopqrstuv"])
+def test_other_classes_get_the_tables_that_a_new_sampler_makes(names):
+    for seed in range(4):  # of some, most classes stay in the first of the two buckets
+        encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+        parts = tfxc.layers.DenseHead(12), LSH(4, num_tables=1, num_bits=1, seed=seed)
+        model = tfxc.ExtremeClassifier(encoder, *parts, class_names=[*"abcdefghijkl"])
+        model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy())
+        model.fit(queries(12, 3), np.arange(12), verbose=0)
+        changed = tfxc.change_classes(model, [*names])
+        new = LSH(4, num_tables=1, num_bits=1, seed=seed)
+        new.build((len(names), 3))
+        new.refresh(changed.head)
+        for weight, same in zip(changed.sampler.weights[1:], new.weights[1:], strict=True):
+            np.testing.assert_array_equal(weight, same, weight.name)
+
+
 def test_class_vectors_are_hashed_block_by_block():
     vectors = clustered(1000, 6)
     sampler = built(5, vectors, num_tables=400, num_bits=16)  # 655 classes a block

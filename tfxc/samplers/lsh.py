@@ -150,6 +150,12 @@ class LSH(Sampler):
         after = move_in_hash_tables(before, codes, moved)._asdict() if len(moved) else {}
         self._assign_weights({**after, "fingerprint": fingerprint})
 
+    def classes_changed(self, head, added):
+        # Offsets came along from the tables of the other classes, since their shape is the same.
+        tables = hash_tables(tf_variable(self.codes).numpy(), 1 << self.num_bits)
+        self._assign_weights(tables._asdict())
+        self.refresh(head)
+
     @property
     def _rows_hashed(self):
         """How many rows each product takes: always as many, so a row's code depends on no other row."""
