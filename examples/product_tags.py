@@ -62,7 +62,14 @@ def parse_arguments(argv=None):
     add("--warm-up", type=share, default=0.1, help="share of the steps in which the rate rises")
     add("--output", default="runs/product-tags", help="folder for checkpoints, plot and exported models")
     parser.set_defaults(epochs=8, patience=100, learning_rate=1e-3)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.negatives in ("hard", "astra") and args.start_epoch >= args.epochs:
+        parser.error(
+            f"--start-epoch {args.start_epoch} comes after --epochs {args.epochs}: no negative would be hard"
+        )
+    if args.negatives in ("astra", "searched") and args.num_hard > args.num_negatives:
+        parser.error(f"--num-hard {args.num_hard} is more than --num-negatives {args.num_negatives}")
+    return args
 
 
 def make_sampler(args):

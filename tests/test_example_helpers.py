@@ -93,6 +93,20 @@ def test_options_that_make_no_training_are_refused_at_once(options, message, cap
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--epochs 2", "--start-epoch 2 comes after --epochs 2"),
+        ("--negatives searched --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
+        ("--max-length 2", "argument --max-length: must be at least 3, but is 2"),
+    ],
+)
+def test_options_that_read_no_title_or_find_no_tag_are_refused_at_once(options, message, capsys):
+    with pytest.raises(SystemExit):
+        product_tags.parse_arguments(options.split())
+    assert message in capsys.readouterr().err
+
+
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 

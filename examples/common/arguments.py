@@ -17,6 +17,7 @@ def _number(kind, is_right, range_):
 
 count = _number(int, lambda value: value >= 1, "at least 1")
 from_two = _number(int, lambda value: value >= 2, "at least 2")
+from_three = _number(int, lambda value: value >= 3, "at least 3")
 whole = _number(int, lambda value: value >= 0, "at least 0")
 rate = _number(float, lambda value: 0 < value < float("inf"), "above 0")
 share = _number(float, lambda value: 0 <= value < 1, "in [0, 1)")

@@ -3,7 +3,7 @@
 from tensorflow import keras
 
 import tfxc
-from common.arguments import count, share
+from common.arguments import count, from_three, share
 from common.word_pieces import make_vocabulary
 
 layers = keras.layers
@@ -16,7 +16,7 @@ def add_arguments(add):
     add("--num-heads", type=count, default=2, help="distilbert")
     add("--dim", type=count, default=128, help="width of the Transformer, and a quarter of that of the bag")
     add("--min-count", type=count, default=2, help="rarer words fall into pieces")
-    add("--max-length", type=count, default=40, help="word pieces of a title that are read")
+    add("--max-length", type=from_three, default=40, help="ids of a title, both its ends among them")
     add("--dropout", type=share, default=0.2, help="of the query")
 
 
