@@ -285,9 +285,9 @@ class HardNegativeMining(FitCallback):
 
 def _given(vectors, sampler):
     shape, num_classes, dim = np.shape(vectors), sampler.num_classes, sampler.query_dim
-    if len(shape) != 2 or shape[0] != num_classes or shape[1] > dim:
+    if len(shape) != 2 or shape[0] != num_classes or not 1 <= shape[1] <= dim:
         raise ValueError(
-            f"class_vectors must be [{num_classes}, d] with d up to {dim}, the width of the queries, but "
+            f"class_vectors must be [{num_classes}, d] with d from 1 to {dim}, the width of the queries, but "
             f"have shape {shape}."
         )
     for start in range(0, num_classes, _CHECKED_ROWS):
