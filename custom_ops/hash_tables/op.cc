@@ -20,19 +20,4 @@ REGISTER_OP("Tfxc>HashTables")
     })
     .Doc("Sorts the classes into the buckets of every hash table, by their codes.");
 
-REGISTER_OP("Tfxc>MoveInHashTables")
-    .Input("codes: uint16")
-    .Input("offsets: int32")
-    .Input("members: int32")
-    .Input("moved: int32")
-    .Input("before: uint16")
-    .Output("new_offsets: int32")
-    .Output("new_members: int32")
-    .SetShapeFn([](InferenceContext* c) -> absl::Status {
-      c->set_output(0, c->input(1));
-      c->set_output(1, c->input(2));
-      return absl::OkStatus();
-    })
-    .Doc("Moves classes whose codes changed to their new buckets of every hash table.");
-
 }  // namespace tfxc

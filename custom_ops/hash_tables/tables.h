@@ -19,16 +19,4 @@ struct Codes {
 // out of range, or -1.
 int64_t SortTables(const Codes& codes, int64_t first, int64_t last, int32_t* offsets, int32_t* members);
 
-// Classes whose codes changed: their ids, ascending, and the codes [count, T] that they had.
-struct Moves {
-  const int32_t* ids;
-  const uint16_t* before;
-  int64_t count;
-};
-
-// Moves classes to other buckets of table t, in one pass over its members: `codes` are the new ones, and the tables
-// hold all others. Returns false where the tables do not hold the classes that moved where `before` says.
-bool MoveInTable(const Codes& codes, const Moves& moves, int64_t t, const int32_t* old_offsets,
-                 const int32_t* old_members, int32_t* offsets, int32_t* members);
-
 }  // namespace tfxc

@@ -70,9 +70,7 @@ class Arrays:
         ids = ids.copy()
         info = np.iinfo(ids.dtype)
         bad = [low - 1, limit, info.max, info.min]
-        ids.reshape(-1)[self.random.integers(ids.size)] = self.pick(
-            [one for one in bad if info.min <= one <= info.max]
-        )
+        ids.reshape(-1)[self.random.integers(ids.size)] = self.pick([one for one in bad if one <= info.max])
         return ids
 
     def tensor(self, array):

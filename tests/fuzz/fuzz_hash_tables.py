@@ -5,7 +5,7 @@ from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
-from tfxc.ops.hash_tables import HashTables, hash_tables, move_in_hash_tables
+from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
 
 BUCKETS = st.sampled_from([*[1, 2, 3, 4, 8, 9, 64, 257] * 4, 65535, 65536])
@@ -57,40 +57,6 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
             strict=True,
         ):
             np.testing.assert_array_equal(got, again)
-
-
-@fuzz(
-    classes=SIZES,
-    tables=SIZES,
-    buckets=BUCKETS.filter(lambda buckets: buckets < 1000),
-    share=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
-    fault=st.sampled_from((*["none"] * 6, "offsets", "members", "moved", "before", "codes", "shape")),
-    seed=SEEDS,
-)
-def hash_tables_moved(classes, tables, buckets, share, fault, seed):
-    arrays, op = Arrays(seed), library.load().tfxc_move_in_hash_tables
-    before, after = (arrays.ids((classes, tables), buckets).astype(np.uint16) for _ in range(2))
-    after = np.where(arrays.random.random(after.shape) < share, after, before)
-    moved = np.flatnonzero((after != before).any(1)).astype(np.int32)
-    built, want = hash_tables(before, buckets), hash_tables(after, buckets)
-    given = {**built._asdict(), "codes": after, "moved": moved, "before": before[moved]}
-    if fault == "none":
-        for got, again in zip(move_in_hash_tables(built, after, moved), want, strict=True):
-            np.testing.assert_array_equal(got, again)
-        for got, again in zip(call("moved", op, **given), want[1:], strict=True):
-            np.testing.assert_array_equal(got, again)
-    elif fault == "shape":
-        name = arrays.pick(list(given))
-        refused("moved", op, **{**given, name: tf.convert_to_tensor(given[name])[tf.newaxis]})
-    else:  # an error, or ids in range where what is wrong was not met
-        part = np.asarray(given[fault])
-        part = arrays.spoil(part, 0, max(part.max(initial=0), 1) + 1)
-        try:
-            _, members = call("moved", op, **given if part is None else {**given, fault: part})
-        except AssertionError as error:
-            assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
-        else:
-            assert ((members.numpy() >= 0) & (members.numpy() < classes)).all()
 
 
 def in_a_graph(op, *tensors, **attributes):

@@ -3,8 +3,7 @@ import pytest
 import tensorflow as tf
 from kernel_checks import SIZES, both_ways
 
-from tfxc.ops import library
-from tfxc.ops.hash_tables import hash_tables, move_in_hash_tables
+from tfxc.ops.hash_tables import hash_tables
 
 BOTH = pytest.mark.parametrize("build", both_ways(hash_tables))
 
@@ -72,53 +71,3 @@ def test_number_of_buckets_is_checked(build, num_buckets):
 def test_codes_that_are_no_matrix_are_refused(build):
     with pytest.raises(ValueError, match=r"codes must be \[L, T\], but their shape is \(3,\)"):
         build(np.zeros(3, np.uint16), 4)
-
-
-def moved_tables(num_classes=40, num_tables=3, num_buckets=5, share=0.3):
-    """Tables, new codes, and the classes that moved to other buckets of some tables."""
-    random = np.random.default_rng(num_classes)
-    before, after = random.integers(num_buckets, size=(2, num_classes, num_tables)).astype(np.uint16)
-    stays = random.random((num_classes, 1)) > share
-    after = np.where(stays | (random.random(after.shape) < 0.5), before, after)
-    return hash_tables(before, num_buckets), after, np.flatnonzero((after != before).any(1))
-
-
-@pytest.mark.parametrize("move", both_ways(move_in_hash_tables))
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
-@pytest.mark.parametrize(
-    ("num_classes", "num_tables", "num_buckets"), [(1, 1, 1), (64, 3, 2), (301, 9, 32), (500, 2, 65536)]
-)
-def test_moved_classes_lie_where_a_sort_puts_them(move, num_classes, num_tables, num_buckets, share):
-    tables, codes, moved = moved_tables(num_classes, num_tables, num_buckets, share)
-    for found, sorted_anew in zip(move(tables, codes, moved), hash_tables(codes, num_buckets), strict=True):
-        np.testing.assert_array_equal(found, sorted_anew)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"moved": [3, 3]}, r"moved must be ascending ids in \[0, 40\), but holds 3 at 1"),
-        ({"moved": [3, 40]}, r"but holds 40 at 1"),
-        ({"moved": [3]}, r"moved must be \[n\] and before \[n, 3\]"),
-        ({"before": [[0, 0, 0], [0, 5, 0]]}, "codes of class 9 are not all below num_buckets = 5"),
-        ({"offsets": np.zeros((3, 6), np.int32)}, "offsets of table 0 do not ascend from 0 to 40"),
-        ({"offsets": np.zeros((2, 6), np.int32)}, r"offsets must be \[3, num_buckets \+ 1\]"),
-        ({"members": np.full((3, 40), 40, np.int32)}, "does not hold the classes in the buckets"),
-        ({"members": np.zeros((3, 40), np.int32)}, "does not hold the classes in the buckets"),
-        ({"codes": np.zeros(3, np.uint16)}, r"codes must be \[L, T\]"),
-    ],
-)
-def test_tables_that_do_not_fit_their_moves_are_refused(change, message):
-    before = np.random.default_rng(0).integers(5, size=(40, 3)).astype(np.uint16)
-    after = before.copy()
-    after[[3, 9]] = (after[[3, 9]] + 1) % 5
-    _, offsets, members = hash_tables(before, 5)
-    given = {
-        "codes": after,
-        "offsets": offsets,
-        "members": members,
-        "moved": [3, 9],
-        "before": before[[3, 9]],
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        library.load().tfxc_move_in_hash_tables(**{**given, **change})

@@ -8,8 +8,6 @@ import tensorflow as tf
 from tfxc.arguments import positive_int
 from tfxc.ops import library
 
-_SORTED_SHARE = 2  # to sort all is faster where more than a half of the classes moved
-
 
 class HashTables(NamedTuple):
     """T tables over L classes: bucket c of table t holds ``members[t, offsets[t, c]:offsets[t, c + 1]]``.
@@ -35,21 +33,6 @@ def hash_tables(codes, num_buckets):
     if not library.use_compiled():
         return _sort(codes, num_buckets)
     return HashTables(codes, *library.load().tfxc_hash_tables(codes, num_buckets=num_buckets))
-
-
-def move_in_hash_tables(tables, codes, moved):
-    """The tables of new codes ``[L, T]`` in which only the classes ``moved`` [n], ascending, have other ones.
-
-    It takes one pass over the members instead of a sort, and gives the same as ``hash_tables``, to the bit.
-    InvalidArgumentError names what does not fit together.
-    """
-    num_buckets = tables.offsets.shape[1] - 1
-    if not library.use_compiled() or len(moved) > len(codes) // _SORTED_SHARE:
-        return hash_tables(codes, num_buckets)
-    moved = tf.cast(moved, tf.int32)
-    codes, before = _check(codes, num_buckets), tf.gather(tables.codes, moved)
-    parts = library.load().tfxc_move_in_hash_tables(codes, *tables[1:], moved, before)
-    return HashTables(codes, *parts)
 
 
 def _check(codes, num_buckets):

@@ -19,7 +19,7 @@ LIBRARY = Path(__file__).with_name("_tfxc_ops.so")
 # number is a mistake that would fill the memory.
 MOST_PER_QUERY = 1 << 24
 # What registrations() in custom_ops/build.py returns for the ops as this package calls them.
-_REGISTRATIONS = "6f4b4cbeef337624"
+_REGISTRATIONS = "fcb5ed1de87c9f76"
 _REMEDY = (
     "Estimates stay the same, but the samplers' draws, candidate scores and sparse row updates run on slower "
     "TensorFlow ops: a step with MIDX at a million classes takes nine times as long. "

@@ -10,7 +10,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
 from tfxc.class_vectors import changed_rows
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
-from tfxc.ops.hash_tables import HashTables, hash_tables, move_in_hash_tables
+from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
 from tfxc.require import finite_rows
 from tfxc.samplers.sampler import Sampler, no_log_prob
@@ -139,16 +139,14 @@ class LSH(Sampler):
     def refresh(self, head) -> None:
         """Hashes the class vectors that changed, and sorts the classes into buckets anew."""
         self.check_head(head)
-        names = *HashTables._fields, "fingerprint"
-        *tables, fingerprint = (tf_variable(getattr(self, name)).numpy() for name in names)
-        before = HashTables(*tables)
-        codes, parts = before.codes.copy(), []
+        codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
+        any_moved = False
         for ids, vectors in _padded(changed_rows(head, fingerprint), self._rows_hashed):
-            codes[ids] = self._codes_of(vectors).numpy()[: len(ids)]
-            parts.append(ids[(codes[ids] != before.codes[ids]).any(1)])
-        moved = np.concatenate([np.zeros(0, np.int32), *parts])
-        after = move_in_hash_tables(before, codes, moved)._asdict() if len(moved) else {}
-        self._assign_weights({**after, "fingerprint": fingerprint})
+            hashed = self._codes_of(vectors).numpy()[: len(ids)]
+            any_moved |= (codes[ids] != hashed).any()
+            codes[ids] = hashed
+        tables = hash_tables(codes, 1 << self.num_bits)._asdict() if any_moved else {}
+        self._assign_weights({**tables, "fingerprint": fingerprint})
 
     def classes_changed(self, head, added):
         # Offsets came along from the tables of the other classes, since their shape is the same.
