@@ -152,9 +152,9 @@ def table(results):
 
 def run(args):
     """Trains every encoder's model, writes the comparison, and exports the models; returns the results."""
-    if "distilbert" in args.encoders and find_spec("keras_hub") is None:
+    if (args.preset or "distilbert" in args.encoders) and find_spec("keras_hub") is None:
         raise SystemExit(
-            "The Transformer needs KerasHub: pip install '.[text]' in a clone, or give --encoders bag."
+            "The Transformer needs KerasHub: pip install '.[text]' in a clone, or give --encoders bag alone."
         )
     train, test, names = load_texts(args.data)
     print(f"{len(train):,} training and {len(test):,} test titles, {len(names):,} tags")

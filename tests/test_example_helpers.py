@@ -36,6 +36,7 @@ from common.recommendation_data import batches, load_split, training_batches  # 
 from common.run_options import check_options  # noqa: E402
 from common.searched_labels import encoded_labels  # noqa: E402
 from common.text_data import load_texts  # noqa: E402
+from common.text_encoders import vocabulary_of  # noqa: E402
 from common.training_log import TrainingLog  # noqa: E402
 from common.up_to_date import UpToDate  # noqa: E402
 from common.word_pieces import SPECIAL, WordPieces, make_vocabulary  # noqa: E402
@@ -147,6 +148,15 @@ def test_a_transformer_without_keras_hub_is_refused_in_one_sentence(monkeypatch)
         SystemExit, match=r"needs KerasHub: pip install '.\[text\]' .* or give --encoders bag"
     ):
         product_tags.run(product_tags.parse_arguments([]))
+
+
+def test_a_preset_whose_pieces_have_capitals_is_refused(monkeypatch):
+    cased = types.SimpleNamespace(from_preset=lambda name: types.SimpleNamespace(lowercase=False))
+    hub = types.SimpleNamespace(tokenizers=types.SimpleNamespace(DistilBertTokenizer=cased))
+    monkeypatch.setitem(sys.modules, "keras_hub", hub)
+    args = product_tags.parse_arguments(["--preset", "cased"])
+    with pytest.raises(SystemExit, match="--preset cased reads capitals, but titles are read in lower case"):
+        vocabulary_of([], args)
 
 
 def test_the_texts_of_tate_hold_the_words_of_their_points():

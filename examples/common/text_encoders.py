@@ -26,7 +26,12 @@ def vocabulary_of(texts, args):
         return make_vocabulary(texts, args.min_count)
     import keras_hub
 
-    return keras_hub.tokenizers.DistilBertTokenizer.from_preset(args.preset).get_vocabulary()
+    tokenizer = keras_hub.tokenizers.DistilBertTokenizer.from_preset(args.preset)
+    if not tokenizer.lowercase:
+        raise SystemExit(
+            f"--preset {args.preset} reads capitals, but titles are read in lower case: name another."
+        )
+    return tokenizer.get_vocabulary()
 
 
 def distilbert(tokens, num_pieces, args):
