@@ -5,6 +5,7 @@ from sampler_checks import clustered, head_of, queries
 
 from tfxc.search import Attributes, InvertedIndex
 from tfxc.search.attributes_in_cells import AttributesInCells
+from tfxc.search.reranked import ranked_best
 
 
 @pytest.mark.parametrize("num_values", [3, 900])
@@ -37,3 +38,14 @@ def test_cells_count_what_passes(num_values):
     assert (
         not in_cells.expected(in_cells.attributes.wanted({"where_kind": [[-7]]}, queries(1, 6))).numpy().any()
     )
+
+
+def test_requests_of_padding_or_of_no_queries_find_what_a_head_finds():
+    head, query = head_of(clustered(60, 6)), queries(3, 6)
+    index, attributes = InvertedIndex(num_cells=5, num_scanned=10), Attributes({"kind": [*"abc"] * 20})
+    index.build_from(head)
+    search = index.for_serving(attributes)
+    for num_queries, wanted in ((3, [[""]]), (3, [["", ""]] * 3), (3, [["b"]]), (0, [["a", "c"]])):
+        own, where = query[:num_queries], attributes.rows({"where_kind": wanted})
+        best = ranked_best(head, search, own, 4, tf.zeros([1, 0], tf.int32), None, tf.constant(5), **where)
+        np.testing.assert_array_equal(best.ids, head.top_k(own, 4, attributes=attributes, **where).ids)

@@ -212,7 +212,7 @@ def read_rows(table, rows, width):
     """The rows [n, S * width, W] of a table [P, W], by blocks of so many of them, int32 [n, S]."""
     num_values = table.shape[1]
     blocks = tf.reshape(tf.convert_to_tensor(table), [-1, width * num_values])
-    return tf.reshape(tf.gather(blocks, rows), [tf.shape(rows)[0], -1, num_values])
+    return tf.reshape(tf.gather(blocks, rows), [tf.shape(rows)[0], width * tf.shape(rows)[1], num_values])
 
 
 def _typed(values):

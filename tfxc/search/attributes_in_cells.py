@@ -41,7 +41,7 @@ class AttributesInCells(tf.Module):
             self.counts.append(tf.Variable(up_to.astype(smallest), trainable=False))
 
     def expected(self, wanted):
-        """About how many classes of each cell pass: float32 [N, C], 0 only where none does."""
+        """About how many classes of each cell pass: float32 [N or 1, C], 0 only where none does."""
         shares = [
             self._share(counts, part, own)
             for counts, part, own in zip(self.counts, self.attributes.parts, wanted, strict=True)
@@ -60,15 +60,11 @@ class AttributesInCells(tf.Module):
         return where_restricted(part, wanted, share, tf.ones([1, 1]))
 
     def in_tiles(self, tiles, wanted):
-        """Which slots of tiles int32 [N, n] pass: bool [N, n, S]; arbitrary in empty slots."""
+        """Which slots of tiles int32 [N, n] pass: bool [N or 1, n, S]; arbitrary in empty slots."""
         passes = self.attributes.passes(tiles, wanted, self.slots)
-        return tf.reshape(passes, [tf.shape(tiles)[0], -1, self.slots])
+        return tf.reshape(passes, [tf.shape(passes)[0], tf.shape(tiles)[1], self.slots])
 
     def scanned(self, wanted):
-        """Which scanned classes pass: bool [N, H]."""
+        """Which scanned classes pass: bool [N or 1, H]."""
         blocks = tf.range(self.num_tiles, self.num_tiles - -self.num_scanned // self.slots)
         return self.attributes.passes(blocks[tf.newaxis], wanted, self.slots)[:, : self.num_scanned]
-
-    def packed(self, wanted):
-        """The flat tensors of what is wanted as ``Attributes`` take them."""
-        return tf.nest.pack_sequence_as([part.names for part in self.attributes.parts], wanted)

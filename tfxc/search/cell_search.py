@@ -143,7 +143,7 @@ class CellSearch:
         num_tiles, tile, _ = self.tiles.rows.shape
         share = tf.cast(probes, tf.int64) * num_tiles
         num_read = tf.cast(-(-share // self.num_cells), tf.int32)  # the tiles of so many cells of mean size
-        given, rows = (most, probes, num_read), (query, *tf.nest.flatten(wanted))
+        given, rows = (most, probes, num_read), (query, wanted) if wanted else (query,)
         if wanted:
             in_cells, size = self._passing_in_cells, _SCANNED_ELEMENTS // (num_tiles * tile)
         else:
@@ -182,17 +182,17 @@ class CellSearch:
         return scores, tf.gather(ids, column, batch_dims=1)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def _passing_in_cells(self, most, probes, num_read, query, *wanted):
+    def _passing_in_cells(self, most, probes, num_read, query, wanted):
         """``_in_cells`` among classes that pass what is ``wanted``: as many of these are read.
 
         With all cells probed, all are.
         """
-        parts, wanted = self.tiles, self.attributes.packed(wanted)
-        expected = self.attributes.expected(wanted)
+        parts = self.tiles
         fit = tf.matmul(query, parts.centres, transpose_b=True)
         best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
+        expected = tf.broadcast_to(self.attributes.expected(wanted), tf.shape(best))
         num_rows = tf.cast(num_read * parts.rows.shape[1], tf.float32)
-        num_rows = tf.where(probes == self.num_cells, tf.float32.max, num_rows)
+        num_rows = tf.where(probes == self.num_cells, tf.float32.max / 4, num_rows)
         fewest = tf.reduce_min(tf.reduce_mean(expected, 1))  # in a cell; four times as many cells, as above
         ranked = tf.cast(tf.clip_by_value(4 * num_rows / fewest, 1, self.num_cells), tf.int32)
         _, cells = tf.math.top_k(tf.where(expected > 0, best, LOWEST), ranked)
@@ -200,12 +200,13 @@ class CellSearch:
         is_read = tf.cumsum(expected, axis=1, exclusive=True) < num_rows
         first, num_tiles = self._tiles_of(cells)
         num_tiles = tf.where(is_read & (expected > 0), num_tiles, 0)
-        tiles, _, ids = self._read_in_order(first, num_tiles, tf.reduce_max(tf.reduce_sum(num_tiles, 1)))
+        num_read = tf.maximum(tf.reduce_max(tf.reduce_sum(num_tiles, 1)), 1)  # there may be no queries
+        tiles, _, ids = self._read_in_order(first, num_tiles, num_read)
         ids = tf.where(self.attributes.in_tiles(tiles, wanted), ids, -1)
-        ids, num_queries = tf.reshape(ids, [tf.shape(query)[0], -1]), tf.shape(query, tf.int64)[0]
-        passing = tf.where(ids >= 0)
-        ids = tf.RaggedTensor.from_value_rowids(tf.gather_nd(ids, passing), passing[:, 0], num_queries, False)
-        ids = ids.to_tensor(-1)
+        ids = tf.reshape(ids, [tf.shape(query)[0], tf.shape(tiles)[1] * parts.rows.shape[1]])
+        passing, num_queries = tf.where(ids >= 0), tf.shape(query, tf.int64)[0]
+        ids = tf.gather_nd(ids, passing)
+        ids = tf.RaggedTensor.from_value_rowids(ids, passing[:, 0], num_queries, validate=False).to_tensor(-1)
         size = _READ_ELEMENTS // (parts.rows.shape[2] * tf.maximum(tf.shape(ids)[1], 1))
         (scores,) = _in_blocks(self._scores_in_tiles, size, [tf.float32], query, ids)
         scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
@@ -241,11 +242,11 @@ class CellSearch:
         return tiles, cell, tf.where(filled[..., tf.newaxis], ids, -1)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def _scan(self, most, columns, query, *wanted):
+    def _scan(self, most, columns, query, wanted=()):
         """Scores and ids [N, most] of the best scanned classes; fewer where there are fewer."""
         scores = tf.matmul(query, columns)
         if wanted:
-            scores = tf.where(self.attributes.scanned(self.attributes.packed(wanted)), scores, LOWEST)
+            scores = tf.where(self.attributes.scanned(wanted), scores, LOWEST)
         scores, column = grouped_top_k(scores, tf.minimum(most, self.num_scanned))
         scores = tf.where(scores > LOWEST, scores, float("-inf"))
         return scores, tf.gather(tf.convert_to_tensor(self.tiles.scanned), column)
@@ -316,7 +317,7 @@ class CellSearch:
 
 
 def _in_blocks(function, size, dtypes, *rows):
-    """What a function gives for blocks of rows [N, ...] of at least one row: memory stays bounded.
+    """What a function gives for blocks of nested rows [N, ...] of at least one row: memory stays bounded.
 
     The function gives a tuple of matrices of these dtypes, with a row each.
     """
@@ -324,7 +325,7 @@ def _in_blocks(function, size, dtypes, *rows):
     num_blocks = -(-tf.shape(rows[0])[0] // size)
 
     def step(block, *parts):
-        own = function(*(part[block * size : (block + 1) * size] for part in rows))
+        own = function(*tf.nest.map_structure(lambda part: part[block * size : (block + 1) * size], rows))
         return block + 1, *(part.write(block, new) for part, new in zip(parts, own, strict=True))
 
     def loop():
