@@ -174,7 +174,7 @@ def encoder_inputs(encoder, options=()):
     given = sorted(structure) if is_dict else [t.name.split(":")[0] for t in tensors]
     keys = [_argument(name) for name in given]
     folded = [key.lower() for key in keys]  # a SavedModel does not tell user from User
-    if set(options) & set(folded):
+    if {name.lower() for name in options} & set(folded):
         raise ValueError(
             f"Encoder inputs {given} clash with the signature's own inputs {sorted(options)}: rename."
         )
