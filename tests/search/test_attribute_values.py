@@ -17,6 +17,8 @@ GIVEN = {
     "padded": (np.int32([[1, 2], [2, -1], [-1, -1], [3, 1], [4, -1], [5, 6]]), "where_x", [[1]], [[0, 3]]),
     "at least": ([1.0, 2, 3, 4, 5, 6], "where_x_min", [[4, 2], [np.nan, np.nan]], [[3, 4, 5], range(6)]),
     "at most": (np.array([np.inf, 2, -np.inf, 4, 5, 6]), "where_x_max", [[4.0], [-7]], [[1, 2, 3], [2]]),
+    "no lists": (["a", "b"] * 3, "where_x", [[], []], [range(6)]),
+    "integers as limits": (2e9 + 2e8 * np.arange(6), "where_x_max", [[2_500_000_000]], [[0, 1, 2]]),
     "unknown": (["a", "b", "a", "", "c", "b"], "where_x", [["no such"], [""]], [[], range(6)]),
 }
 
@@ -47,6 +49,9 @@ def test_classes_pass_that_have_a_value_or_meet_a_limit(kind):
         ([1 << 40], "must fit into int32, but hold 1099511627776"),
         ([[1]] + [[*range(65)]], "are 65 for class 1, but .* at most 64"),
         (3, "one for each class"),
+        ([["new"], "sale"], "got single strings among lists"),
+        (tf.sparse.from_dense([[1, 2]]), "must be strings"),
+        (tf.ragged.constant([[["a", "b"]]]), "must be strings"),
         ([[[1]]], "got int32"),
         (pd.Series([1, 2], index=[3, 4]), "come from pandas, but their index"),
     ],

@@ -13,7 +13,7 @@ from tfxc.search import Attributes
         ({}, "a dict of at least one, .* but got none"),
         (["a"], "but got list"),
         ({"a b": [1]}, "letters, digits and underscores, but one is 'a b'"),
-        ({"a": [1, 2], "b": [1]}, "'b' has values of 1 classes, but 'a' of 2"),
+        ({"a": [1, 2], "2b": [1]}, "'2b' has values of 1 classes, but 'a' of 2"),
         ({"A": [1], "a": [1]}, r"\['A', 'a'\] would be asked for alike"),
         ({"a_min": ["x"], "a": [1.0]}, "would be asked for alike"),
     ],
@@ -29,9 +29,11 @@ def test_what_does_not_go_together_is_refused(given, message):
         (
             {"where_y": [["a"]]},
             ValueError,
-            "asked for as where_y: these are, where_x, where_p_min, where_p_max",
+            "asked for as where_y: these are, where_x, where_p_min, where_p_max, where_n",
         ),
         ({"where_x": [[1]]}, ValueError, r"where_x must be string \[N, V\], .* but is int32 \(1, 1\)"),
+        ({"where_n": [[1 << 40]]}, ValueError, "where_n must fit into int32, but hold 1099511627776"),
+        ({"where_p_max": [[True]]}, ValueError, "where_p_max must be float32"),
         ({"where_x": ["a"]}, ValueError, r"write a single row as \[\[\.\.\.\]\]"),
         ({"where_x": [["a"], [1]]}, ValueError, "where_x must be string"),
         ({"where_p_max": [["a"]]}, ValueError, "where_p_max must be float32"),
@@ -40,7 +42,7 @@ def test_what_does_not_go_together_is_refused(given, message):
 )
 def test_what_no_request_may_want_is_refused(where, error, message):
     head = head_of(clustered(4, 3))
-    attributes = Attributes({"x": [*"abcd"], "p": [1.0, 2, 3, 4]})
+    attributes = Attributes({"x": [*"abcd"], "p": [1.0, 2, 3, 4], "n": [1, 2, 3, 4]})
     with pytest.raises(error, match=message):
         head.top_k(queries(2, 3), 1, attributes=attributes, **where)
 

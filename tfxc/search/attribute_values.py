@@ -28,7 +28,8 @@ class Part(tf.Module):
     """
 
     def __init__(self, name, table, dtype, names):
-        super().__init__(name)
+        super().__init__(f"where_{name}")  # a name that TensorFlow takes: no digit first
+        self.attribute = name
         self.table = tf.Variable(table, trainable=False)
         self.dtype = dtype
         self.names = names
@@ -37,8 +38,8 @@ class Part(tf.Module):
         """Raises ValueError for a number of classes that is not the table's."""
         if self.table.shape[0] != num_classes:
             raise ValueError(
-                f"The attribute {self.name!r} has values of {self.table.shape[0]} classes, but {of_whom} "
-                f"{num_classes}."
+                f"The attribute {self.attribute!r} has values of {self.table.shape[0]} classes, but "
+                f"{of_whom} {num_classes}."
             )
 
 
@@ -55,7 +56,7 @@ class Values(Part):
         self.num_kinds = min(len(keys), _MOST_KINDS)
 
     def arranged(self, ids):
-        return Values(self.name, self.keys.numpy(), self.table.numpy()[ids], self.dtype)
+        return Values(self.attribute, self.keys.numpy(), self.table.numpy()[ids], self.dtype)
 
     def kinds(self, codes):
         """The kinds int32 of codes, -1 for none."""
@@ -107,7 +108,7 @@ class Numbers(Part):
         self.bounds, self.num_kinds = tf.Variable(bounds, trainable=False), len(bounds) + 1
 
     def arranged(self, ids):
-        return Numbers(self.name, self.table.numpy()[ids])
+        return Numbers(self.attribute, self.table.numpy()[ids])
 
     def kinds(self, numbers):
         kinds = tf.searchsorted(self.bounds, tf.reshape(numbers, [-1]), side="right")
@@ -171,11 +172,13 @@ def _flat(values, what):
     """Values as a flat tensor, of strings, int32 or float32; and None, or how many are of each class, [L]."""
     num_values = None
     try:
-        if isinstance(values, tf.RaggedTensor):
+        if isinstance(values, tf.RaggedTensor) and values.shape.rank == 2:
             values, num_values = values.flat_values, values.row_lengths().numpy()
-        values = values.numpy() if tf.is_tensor(values) else values
+        values = tf.convert_to_tensor(values).numpy() if tf.is_tensor(values) else values
         values = by_class(values, what, None) if hasattr(values, "iloc") else values
         if any(isinstance(own, list | tuple | np.ndarray) for own in values):
+            if any(isinstance(own, str | bytes) for own in values):
+                raise ValueError("got single strings among lists.")
             num_values = np.array([len(own) for own in values])
             values = [value for own in values for value in own]
         values = tf.convert_to_tensor(values)
@@ -195,11 +198,13 @@ def rows_of(given, name, dtype):
     try:
         if isinstance(given, tf.RaggedTensor):
             given = given.to_tensor(tf.cast(padding, given.dtype) if dtype == tf.float32 else padding)
-        rows = _typed(tf.convert_to_tensor(given))
+        rows = fitting_int32(given, name) if dtype == tf.int32 else tf.convert_to_tensor(given)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be {dtype.name} [N, V], padded with {padding!r}: {error}") from error
-    if dtype == tf.float32 and rows.dtype == tf.int32:
-        rows = tf.cast(rows, tf.float32)
+    if rows.shape.num_elements() == 0:  # empty lists have no type of their own
+        rows = tf.zeros(rows.shape, dtype)
+    # An integer beyond int32 is a limit, too.
+    rows = tf.cast(rows, dtype) if dtype == tf.float32 and rows.dtype.is_integer else _typed(rows)
     if rows.dtype != dtype or rows.shape.rank not in (2, None):
         raise ValueError(
             f"{name} must be {dtype.name} [N, V], a row for each query, or one for all of them, but is "

@@ -54,7 +54,7 @@ class Attributes(tf.Module):
             )
         self.parts = [part_of(name, values) for name, values in given.items()]
         for part in self.parts:
-            part.require_classes(self.parts[0].table.shape[0], f"{self.parts[0].name!r} of")
+            part.require_classes(self.parts[0].table.shape[0], f"{self.parts[0].attribute!r} of")
         asked = [name.lower() for name in self.defaults()]
         if len(set(asked)) < sum(len(part.names) for part in self.parts):
             raise ValueError(f"Two of the attributes {list(given)} would be asked for alike: rename one.")
