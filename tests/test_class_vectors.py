@@ -55,6 +55,10 @@ def test_rows_whose_bits_changed_are_read_again(monkeypatch):
         ids, rows = map(np.concatenate, zip(*changed_rows(head_of(vectors), fingerprint), strict=True))
         np.testing.assert_array_equal(ids, changed)
         np.testing.assert_array_equal(rows, vectors[changed])
+    vectors[7] = np.nan
+    for _ in range(2):  # a vector that was refused is refused again
+        with pytest.raises(ValueError, match="class 7"):
+            list(changed_rows(head_of(vectors), fingerprint))
 
 
 def test_faiss_runs_on_one_thread_and_is_put_back():

@@ -115,9 +115,9 @@ def changed_rows(head, fingerprint):
         seen = seen.numpy().view(np.int64)[:, 0]
         known = fingerprint[start : start + len(seen)]
         changed = np.flatnonzero(seen != known)
-        known[:] = seen
         rows, ids = tf.gather(vectors, changed).numpy(), start + changed
-        require_finite(rows, ids)
+        require_finite(rows, ids)  # a vector that is refused is not known
+        known[:] = seen
         yield ids, rows
 
 
