@@ -156,10 +156,9 @@ class InvertedIndex(keras.layers.Layer):
         return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
 
     def build_from(self, head) -> None:
-        """Cuts the head's class vectors into cells and copies them; ten seconds for a million of width 64.
+        """Cuts the head's class vectors into cells and copies them.
 
-        Beside the index itself that takes little memory: an int8 index of ten million classes is made in half
-        the memory of the head's table. Parts of more than half a minute tell of their progress.
+        Parts of more than half a minute tell of their progress.
 
         Raises:
             ValueError: The head has no class vectors whose inner product is the logit, a class vector is not
