@@ -60,3 +60,9 @@ def test_recall_of_queries_that_say_nothing_is_refused(bad, small):
     for measure in (index.recall, index.tune):
         with pytest.raises(ValueError, match="finite, at least one"):
             measure(head, bad)
+
+
+def test_exclude_has_a_row_for_each_query(small):
+    head, index = small
+    with pytest.raises(ValueError, match="one row, or one for each of 300 queries, but has 257"):
+        index.recall(head, queries(300, 6), 3, exclude=np.zeros((257, 1), np.int32))

@@ -65,6 +65,10 @@ class Wanted(NamedTuple):
 def _exact(head, queries, k, exclude):
     """The exact ``BestClasses`` [n, k], some queries at a time."""
     exclude, parts = padded_ids(exclude, "exclude"), []
+    if exclude is not None and len(exclude) not in (1, len(queries)):
+        raise ValueError(
+            f"exclude must have one row, or one for each of {len(queries)} queries, but has {len(exclude)}."
+        )
     with progress(len(queries), "Exact best", "queries") as bar:
         for start in range(0, len(queries), _RANKED_QUERIES):
             some = slice(start, start + _RANKED_QUERIES)
