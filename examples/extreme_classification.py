@@ -107,6 +107,10 @@ def parse_arguments(argv=None):
         )
     if args.num_hard > args.num_negatives and any(map(is_mixed, args.samplers)):
         parser.error(f"--num-hard {args.num_hard} is more than --num-negatives {args.num_negatives}")
+    if args.num_hard == args.num_negatives and any(name.endswith("curriculum") for name in args.samplers):
+        parser.error("a curriculum ends with --num-negatives less --num-hard hard ones, which leaves none")
+    if args.halve_after and args.warm_up:
+        parser.error("--halve-after keeps the rate until it is halved: leave out --warm-up")
     return args
 
 

@@ -85,6 +85,11 @@ def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
         ("--num-hard 0", "argument --num-hard: must be at least 1, but is 0"),
         ("--samplers curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
         ("--samplers astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
+        (
+            "--samplers curriculum --epochs 9 --num-negatives 8",
+            "less --num-hard hard ones, which leaves none",
+        ),
+        ("--halve-after 2 --warm-up 0.1", "keeps the rate until it is halved: leave out --warm-up"),
         ("--samplers uniform hard --start-epoch 1", "argument --start-epoch: must be at least 2, but is 1"),
     ],
 )
