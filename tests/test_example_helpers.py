@@ -164,6 +164,7 @@ def test_a_preset_whose_pieces_have_capitals_is_refused(monkeypatch):
         vocabulary_of([], args)
 
 
+@pytest.mark.long
 def test_the_texts_of_tate_hold_the_words_of_their_points():
     texts, points = load_texts(BUNDLED)[0], load(BUNDLED)[0]
     with lzma.open(BUNDLED / "vocabulary.txt.xz", "rt", encoding="utf-8") as file:
@@ -719,6 +720,7 @@ def test_features_and_labels_in_two_files(tmp_path):
     assert train.propensities(*args.propensity) != pytest.approx(train.propensities())
 
 
+@pytest.mark.long
 def test_both_layouts_train_to_the_same_precision(tmp_path):
     old, new = write_both_layouts(tmp_path, num_labels=6)
     filters = new / "filter_labels_test.txt"

@@ -222,6 +222,7 @@ def test_language_model_learns_resumes_and_compares_proposals(tmp_path):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
@@ -264,6 +265,7 @@ def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
     assert (out / "precision_against_time.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_a_run_that_stopped_early_has_come_to_its_end(tmp_path):
     write_points(tmp_path / "train.txt", 60, seed=0)
     write_points(tmp_path / "test.txt", 20, seed=1)
@@ -336,6 +338,7 @@ def check_tags(printed, folder):
     assert {name.decode() for name in first} == {"Wool", "Tea"} and second[0].decode() == "Café"
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_tags_titles_by_a_bag_of_words_and_exports_what_takes_strings(tmp_path):
     options = [*write_titles(tmp_path, 300), "--encoders", "bag", "--label-texts", "--num-negatives", 3]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, features, learnable, make_model
+from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
@@ -31,16 +32,17 @@ def checked_numerics():
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "sampler", "is_stock"),
-    [
+    long_after(
+        3,
         ("dense", "none", False),
+        ("sparse", "mixture", False),
+        ("mach", "none", True),
         ("dense", "none", True),
         ("dense", "in batch", False),
-        ("sparse", "mixture", False),
         ("mach", "none", False),
-        ("mach", "none", True),
         ("encoded", "in batch", False),
         ("dense", "lsh", False),
-    ],
+    ),
 )
 def test_training_ranking_and_evaluation_mean_their_infinite_numbers(
     head, sampler, is_stock, checked_numerics
@@ -58,7 +60,7 @@ def test_training_ranking_and_evaluation_mean_their_infinite_numbers(
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", long_after(1, *HEADS))
 def test_a_nan_of_training_is_found(head, checked_numerics):
     x, y = learnable(16)
     model = make_model(head=HEADS[head]())

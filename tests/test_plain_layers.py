@@ -127,6 +127,7 @@ def two_outputs():
     return model
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_one_output_of_several():

@@ -84,6 +84,7 @@ def test_the_model_that_is_validated_is_the_one_that_is_saved_and_returned(tmp_p
     np.testing.assert_allclose(model.evaluate(x, y, verbose=0), losses_of_epochs[-1], rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_interrupted_between_epochs_and_in_one_it_goes_on_to_the_bit(tmp_path):

@@ -395,6 +395,7 @@ def test_it_is_an_ordinary_model(tmp_path):
     assert tfxc.change_classes(loaded, names).class_names == NAMES
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(tmp_path):
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), k=10, class_names=NAMES[:3])

@@ -26,6 +26,7 @@ def model_of_items():
     return model
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_ids_padded_with_minus_1_do_not_train(tmp_path):

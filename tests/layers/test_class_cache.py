@@ -110,6 +110,7 @@ def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of
     np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], trained.predict(x, verbose=0)["ids"])
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp_path):
     x = tf.constant(learnable(4)[0])

@@ -106,6 +106,7 @@ def test_in_a_sequential_model():
     assert model.predict(x, verbose=0).shape == (3, 2)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_in_a_model_saved_and_exported(tmp_path):

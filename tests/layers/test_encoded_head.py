@@ -200,6 +200,7 @@ def test_errors_say_the_remedy():
         model.export_item_encoder("unused")
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_towers_that_share_a_layer(tmp_path):
     words = keras.layers.Embedding(12, DIM, name="words")

@@ -278,6 +278,7 @@ def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):
     np.testing.assert_allclose(model.evaluate(x, labels, 4, verbose=0), want, rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("in_graph", long_after(1, True, False))
 def test_labels_of_sequences_that_end_before_the_last_position(in_graph):

@@ -99,6 +99,7 @@ def test_evaluation_is_exact_and_draws_nothing(loss, name):
         np.testing.assert_array_equal(old, new)  # the sampler's counter too
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("form", long_after(1, "sparse", "ragged"))
 def test_metrics_of_labels_whose_width_a_graph_does_not_know(form):

@@ -175,6 +175,7 @@ def test_a_model_without_trainable_weights_is_warned_of_and_stays():
     tf.nest.map_structure(np.testing.assert_array_equal, before, weights_of(model))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_ways_to_run_a_step_agree():

@@ -64,6 +64,7 @@ def test_a_callback_may_change_weights_when_an_evaluation_begins():
     np.testing.assert_allclose(model.evaluate(X, Y, verbose=0), exact_loss(model), rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("validated", long_after(1, True, False))
 def test_averages_are_evaluated_and_saved_with_class_vectors_of_their_own(validated, tmp_path):
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)

@@ -86,6 +86,7 @@ def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script
     assert_same(script(tmp_path / "killed"), script(tmp_path / "whole"))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
     def saved_as(name, *stop):
@@ -198,6 +199,7 @@ class Active(keras.layers.Layer):
         return inputs
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
@@ -321,6 +323,7 @@ def test_a_normalization_computes_by_what_was_restored(tmp_path):
     assert losses(tmp_path / "killed", False, 3) == losses(tmp_path / "whole", True, 3)
 
 
+@pytest.mark.long
 def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next(tmp_path):
     model = made()
     assert run(tmp_path, 5, stop=7, model=model, batch_size=10) is None
@@ -330,6 +333,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next
     assert model.first_batch == 0
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_path, script):
@@ -443,6 +447,7 @@ def test_a_callable_as_learning_rate_goes_on(tmp_path):
     assert_same(script(tmp_path / "killed", 2), script(tmp_path / "whole"))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
     def fit(rate, epochs):

@@ -50,6 +50,7 @@ class Grain:
         return dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
     adapters = keras.src.trainers.data_adapters
@@ -82,6 +83,7 @@ def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
     assert_same(script(tmp_path / "killed", 3, initial_epoch=3, **options), expected)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
@@ -110,6 +112,7 @@ def test_packed_histories_go_on_at_their_batch(tmp_path):
     assert_same(outcomes[2], outcomes[0])
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_several_inputs_in_a_list(tmp_path):
     inputs = [keras.Input((DIM,)), keras.Input((DIM,))]

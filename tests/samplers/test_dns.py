@@ -51,6 +51,7 @@ def test_scores_that_are_not_finite_do_not_go_unseen():
     assert (chosen.numpy() >= 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared", long_after(1, False, True))
 def test_a_model_scores_the_draws_and_trains_on_the_hardest(shared):
     x, y = learnable(256)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
+from long_cases import long_after
 from sampler_checks import log_expected_count, p_value, sample
 
 from tfxc._keras.weights import tf_variable
@@ -154,7 +155,7 @@ def statistics(model, x, label_row, copies, example_id):
     ],
     ids=["both", "mixture"],
 )
-@pytest.mark.parametrize("labels", [[20, -1, -1], [7, 9, 11], [-1, -1, -1]])
+@pytest.mark.parametrize("labels", long_after(1, [7, 9, 11], [20, -1, -1], [-1, -1, -1]))
 def test_the_loss_and_its_gradient_are_unbiased(make, labels, tmp_path):
     sampler = make()
     model = make_model(sampler, BinaryCrossentropy(reduction="none"))
@@ -179,6 +180,7 @@ def test_the_partition_estimate_is_unbiased(tmp_path):
         assert abs(terms.mean() - want) < 3 * terms.std() / np.sqrt(len(terms))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_softmax_learns_what_is_in_the_table_and_what_is_not(tmp_path):
     x = features(64)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, features, learnable, make_model
+from long_cases import long_after
 from sampler_checks import (
     all_probs,
     check_distribution,
@@ -49,7 +50,7 @@ def learn_from(sampler, head, num_steps, scale=1.0):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("options", [{}, {"quantizer": "pq"}, {"shared": True}], ids=["rq", "pq", "shared"])
+@pytest.mark.parametrize("options", long_after(1, {}, {"quantizer": "pq"}, {"shared": True}))
 def test_learnt_codebooks_are_closer_to_the_softmax(options):
     head = head_of(clustered(200, 8, num_clusters=30, scale=0.7), use_bias=True)
     tf_variable(head.bias).assign(-np.log(np.arange(1, 201)))
@@ -139,6 +140,7 @@ def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
     assert np.isfinite(after).all() and divergence(before, after) < 0.01
 
 
+@pytest.mark.long
 def test_learning_leaves_the_models_own_training_alone():
     def trained(learns):
         keras.utils.set_random_seed(3)
@@ -156,6 +158,7 @@ def test_learning_leaves_the_models_own_training_alone():
     tf.nest.map_structure(np.testing.assert_array_equal, trained(True), trained(False))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
     random, x = np.random.default_rng(1), features(1500)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import queries, softmax
 
 from tfxc._keras.weights import tf_variable
@@ -50,7 +51,7 @@ def test_without_spread_it_is_the_score_of_the_mean_query():
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("spread", [0.3, 1.0])
+@pytest.mark.parametrize("spread", long_after(1, 1.0, 0.3))
 def test_the_mean_of_the_softmaxes_of_normal_queries(spread):
     """20,000 classes are normal as well; three of them are looked at, the last far away."""
     random = np.random.default_rng(0)

@@ -93,6 +93,7 @@ def test_refresh_with_the_same_seed_is_the_same():
     assert sorted(cells[0]) == list(range(300))
 
 
+@pytest.mark.long
 def test_no_class_of_a_giant_cell_is_shut_out():
     vectors = np.ones((300, 5), np.float32)
     vectors[:19] = -10 * np.abs(queries(19, 5))

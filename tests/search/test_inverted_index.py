@@ -207,6 +207,7 @@ def test_counts_that_no_int32_holds_are_clamped(small):
     np.testing.assert_array_equal(found.ids, head.top_k(queries(2, 6), 60).ids)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_graph_need_not_know_the_width_of_queries(small):
     head, index = small

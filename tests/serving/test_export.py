@@ -133,7 +133,7 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("kind", ["plain", "indexed"])
+@pytest.mark.parametrize("kind", long_after(1, "plain", "indexed"))
 def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere(request, kind):
     model, *_, path = request.getfixturevalue({"plain": "exported", "indexed": "indexed"}[kind])
     loaded, x = tf.saved_model.load(str(path)), features(4)
@@ -242,6 +242,7 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
     assert json.loads(names) == ["a", "b"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_path, exported):
     path = tmp_path / "1"
