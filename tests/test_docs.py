@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 NEEDS_TF_KERAS = {"recommenders"}
-LONG = {"catalogues", "data", "extending", "heads", "index", "recipes", "samplers", "serving", "training"}
+LONG = {"catalogues", "data", "evaluation", "extending", "heads", "index", "recipes", "samplers", "serving", "training"}
 # Pages whose programs train models of the package's own parts, whose graphs other tests have optimized.
 OF_OUR_PARTS = {
     "catalogues",

@@ -266,6 +266,7 @@ def test_a_language_model_of_any_number_of_streams_shows_what_it_expects(tmp_pat
     assert capsys.readouterr().out.count(" -> ") == 3
 
 
+@pytest.mark.long
 def test_a_language_model_shows_what_it_expects_whatever_it_read_before(tmp_path):
     model, split, args = small_language_model(tmp_path, 4)
     items, _ = next(iter(language_model.batches(split, args)[2]))
@@ -471,6 +472,7 @@ def test_a_cluster_goes_on_with_the_options_of_its_run_alone(tmp_path, monkeypat
         cluster.coordinate(alone)
 
 
+@pytest.mark.long
 def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
     model, _ = small_model()
     rows, saved = set(), []
@@ -600,6 +602,7 @@ def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
         assert set(line.split("->")[1].replace(",", "").split()) <= set("kqrstu")
 
 
+@pytest.mark.long
 def test_short_histories_are_packed_into_as_many_steps():
     random = np.random.default_rng(0)
     sequences = Sequences.from_lists([range(size) for size in random.integers(2, 9, 200)])

@@ -35,6 +35,7 @@ def test_other_openings_pass(sentence):
     assert opening_of(sentence) is None
 
 
+@pytest.mark.long
 def test_few_sentences_keep_their_subject_waiting():
     sentences = [sentence for _, found in repository() for sentence in found]
     inverted = [sentence for sentence in sentences if opening_of(sentence)]

@@ -145,6 +145,7 @@ def test_one_output_of_several():
     assert trained["item_recall_at_1"] > 0.7 and trained["loss"] < 0.5 * want
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 @EVERY_HEAD

@@ -174,6 +174,7 @@ def test_several_steps_an_execution_count_as_several():
     assert recorded(SamplerRefresh(every=3), steps_per_execution=2)[0] == [4, 6, 10, 12]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("every", long_after(1, "auto", "epoch", 1))
 def test_with_another_model_or_optimizer_it_begins_anew(every):
@@ -308,6 +309,7 @@ def test_not_where_one_is_given():
             assert logs["sampler/index_age"] == ([1] if every == "epoch" else [0])
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_beside_callbacks_however_they_are_given():
     seen = []

@@ -74,6 +74,7 @@ def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tm
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
+@pytest.mark.long
 @both_keras
 def test_a_normalization_computes_by_what_was_restored(tmp_path):
     x, y = learnable(64)

@@ -112,6 +112,7 @@ def test_a_bfloat16_table_is_shared_and_trained(encode):
         encode(10, max_length=3, table_dtype="float16")
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("encode", long_after(1, esasrec, sasrec, gru4rec))
 def test_learns_from_what_came_before(encode):

@@ -133,6 +133,7 @@ def test_a_graph_reads_no_class_vectors_of_other_features_that_a_file_brings(tmp
         np.testing.assert_allclose(traced(x)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_graph_around_the_model_that_reads_old_class_vectors_says_so():
     model, (x, y) = model_of(), learnable(16)

@@ -200,6 +200,7 @@ def half_model(sampler, optimizer=None, head=None, encoder=None):
     return make_model(sampler, head=head, encoder=encoder, optimizer=optimizer or RowwiseAdagrad(0.3))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("kind", long_after(1, "mixture", "none"))
 def test_a_bfloat16_table_trains(kind, tmp_path):
@@ -253,6 +254,7 @@ def test_all_scores_of_a_tied_bfloat16_table_in_a_function():
         np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-6)  # a gradient of a tied table is bfloat16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", long_after(1, "shared", "none"))
 def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind):
     """In bfloat16 a sum of equal numbers stands still from the 256th on."""

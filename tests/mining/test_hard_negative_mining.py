@@ -144,6 +144,7 @@ def test_a_function_of_class_vectors_is_asked_at_each_search(patient, tmp_path):
         fitted(model, mining, 3)
 
 
+@pytest.mark.long
 def test_the_share_grows(patient, tmp_path):
     model, active = model_of(HardNegatives(4, 2, seed=1)), []
     record = EachEpoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))

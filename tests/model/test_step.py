@@ -218,6 +218,7 @@ class TwoTasks(keras.Model):
         return loss + tf.reduce_mean(tf.square(y["price"] - y_pred["price"][:, 0]))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_one_of_several_tasks():
     x, item = learnable(128)

@@ -223,6 +223,7 @@ def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
         traced(tf.zeros([2, 3]), tf.ones([2, 2]))
 
 
+@pytest.mark.long
 def test_works_inside_xla():
     query, mass, index, probs = problem(20, 3, 8, QUADRATIC, num_queries=5)
     query, mass = tf.constant(query), tf.constant(mass)

@@ -234,6 +234,7 @@ def test_shapes_that_do_not_fit_are_errors(draw):
         draw(np.zeros((1, 1, 2), np.int32), tables, SCHEMES["draws"], [0, 0, 0])
 
 
+@pytest.mark.long
 def test_works_inside_xla():
     tables, query = random_tables(9, 2, 4), random_queries(2, 1, 2, 4)
     ids, log_expected_count = tf.function(

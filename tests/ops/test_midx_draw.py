@@ -155,6 +155,7 @@ def test_logits_far_apart_neither_overflow_nor_vanish(draw):
     np.testing.assert_allclose(partition, [np.log(3)] * 2, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_every_class_of_a_large_cell_can_be_drawn(draw):
     num_classes = 20_000_000  # more than a float32 uniform has values
     every, ones = np.arange(num_classes, dtype=np.int32), np.ones(num_classes, np.float32)
@@ -278,6 +279,7 @@ def test_shapes_that_do_not_fit_are_errors(draw):
         draw(zeros, zeros, index, 1, seed=[0, 0, 0])
 
 
+@pytest.mark.long
 def test_works_inside_xla():
     index, zeros = _index([0, 3, 3], 2), tf.zeros([2, 2])
     ids, log_prob, _ = tf.function(lambda: midx_draw(zeros, zeros, index, 8, [1, 2]), jit_compile=True)()

@@ -68,6 +68,7 @@ def bfloat16_script():
     return lambda *args, **options: again.run(*args, **{"batch_size": 10, "epochs": 2, **options})
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
@@ -76,6 +77,7 @@ def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
     assert_same(bfloat16_script(tmp_path / "killed", 4), expected)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script):
     def script(folder, *stop):
@@ -101,6 +103,7 @@ def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
     assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, script):
     class Weighted(keras.callbacks.Callback):
@@ -140,6 +143,7 @@ def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
     assert int(model.optimizer.iterations.numpy()) == steps
 
 
+@pytest.mark.long
 def test_a_new_model_in_the_folder_of_a_finished_training_is_told(tmp_path):
     model = made()
     expected = model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0).history
@@ -498,6 +502,7 @@ def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script
     assert len(script(tmp_path, epochs=2)[1]["loss"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script):
     class Best(keras.callbacks.Callback):

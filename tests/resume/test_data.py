@@ -124,6 +124,7 @@ def test_several_inputs_in_a_list(tmp_path):
     assert_same(script(tmp_path / "killed", 4, **options), expected)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))

@@ -81,6 +81,7 @@ def test_a_million_draws_of_few_classes(kind, num_classes):
     check_distribution(sampler, 16, num_draws=1_000_000)
 
 
+@pytest.mark.long
 def test_distribution_over_many_classes(kind):
     sampler = refreshed(kind, clustered(20_000, 16, num_clusters=40, scale=0.7), num_negatives=50)
     assert sampler.sums.shape[0] > 100

@@ -72,6 +72,7 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
     assert divergences[1] < 0.98 * divergences[0] and divergences[2] < 0.95 * divergences[0]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_learning_does_not_depend_on_the_scale_of_the_vectors():
     results = []

@@ -112,6 +112,7 @@ def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):
     assert divergences[1] < 0.9 * divergences[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 def test_kmeans_that_sees_few_of_the_rows_does_as_well_as_with_all(monkeypatch, quantizer):
     """Zipf's law: half of the probability is with fewer than ten of 20,000 classes; k-means sees 2,048."""
@@ -349,6 +350,7 @@ def test_shapes_are_checked():
         MIDX(4, quantizer="pq").build((10, 1))
 
 
+@pytest.mark.long
 def test_a_head_of_approximate_vectors_is_weighed_by_a_sample_of_queries():
     """Queries behind a ReLU layer are far from normal, and few classes answer each."""
     random = np.random.default_rng(0)

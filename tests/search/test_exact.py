@@ -85,7 +85,7 @@ def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
 
 @pytest.mark.parametrize(
     ("in_graph", "rising"),
-    [(False, False), (False, True), pytest.param(True, True, marks=pytest.mark.traced)],
+    [(False, False), (False, True), pytest.param(True, True, marks=[pytest.mark.traced, pytest.mark.long])],
 )
 def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
     logits = tied_logits(5, 320, 120)

@@ -448,6 +448,7 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_mach_probes_are_an_input(tmp_path):
     head = MACHHead(NUM_CLASSES, 6, 3, decoder="mean", num_probes=2, seed=1)
