@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 NEEDS_TF_KERAS = {"recommenders"}
-LONG = {"catalogues", "data", "evaluation", "extending", "heads", "index", "recipes", "samplers", "serving", "training"}
+QUICK = {"cluster", "design", "recommenders", "resuming", "scale", "troubleshooting"}
 # Pages whose programs train models of the package's own parts, whose graphs other tests have optimized.
 OF_OUR_PARTS = {
     "catalogues",
@@ -43,7 +43,7 @@ def program_of(page):
 
 def marks_of(page):
     marks = [] if page in OF_OUR_PARTS else [pytest.mark.optimized]
-    return [*marks, pytest.mark.long] if page in LONG else marks
+    return marks if page in QUICK else [*marks, pytest.mark.long]
 
 
 @pytest.mark.both_keras
