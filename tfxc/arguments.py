@@ -18,10 +18,7 @@ def is_integer(value):
 
 
 def positive_int(value, name, least=1, most=None):
-    """Returns an integer of Python or NumPy in [least, most] as a Python int.
-
-    Raises a ValueError that calls it by its name for anything else.
-    """
+    """An integer of Python or NumPy in [least, most] as a Python int; else a ValueError that names it."""
     if not is_integer(value) or value < least or (most is not None and value > most):
         expected = f"of at least {least}" if most is None else f"in [{least}, {most}]"
         raise ValueError(f"{name} must be an integer {expected}, but got {value!r}.")
@@ -29,10 +26,7 @@ def positive_int(value, name, least=1, most=None):
 
 
 def one_of(value, name, choices):
-    """Returns the text among the choices, a tuple or dict, that equals the value: tf.bfloat16 is "bfloat16".
-
-    Raises a ValueError that calls the argument by its name for anything else.
-    """
+    """The text among the choices that equals the value: tf.bfloat16 is "bfloat16". Else a ValueError."""
     choices = tuple(choices)
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, but got {value!r}.")
@@ -48,11 +42,7 @@ def real_number(value, name):
 
 
 def local_path(path):
-    """Returns the path of a local file or folder as it was given.
-
-    Raises a ValueError for a path of remote storage, such as "gs://bucket/run", and elsewhere for one of
-    Windows, such as "C:\\run": Python's file functions would create a local file of that name.
-    """
+    """A path as it was given; ValueError for one of remote storage, or of Windows on another system."""
     if os.name != "nt" and _DRIVE.match(os.fspath(path)):
         raise ValueError(
             f"{os.fspath(path)!r} is a path of Windows, which would all be one name here: write it as this "
@@ -67,10 +57,7 @@ def local_path(path):
 
 
 def require_count(value, name, num_classes=None):
-    """Raises ValueError for a count that is neither an integer in [1, L] nor an integer scalar tensor.
-
-    The graph that runs has to check the value of a tensor. Without ``num_classes``, L is not known.
-    """
+    """Raises ValueError unless a count is an integer in [1, L] or an integer scalar tensor, of any value."""
     if is_integer(value):
         positive_int(value, name, most=num_classes)
         return
@@ -100,11 +87,7 @@ def seed_int(value):
 
 
 def integers(values, name, limit=None, least=0):
-    """Returns integers as an array that keeps their type; a memory-mapped array stays mapped.
-
-    Raises ValueError, with the argument's name, for values that are not integers, which a cast would
-    truncate, or outside [least, limit), if a limit is given.
-    """
+    """Integers in [least, limit) as an array of their type, still mapped if they were; else a ValueError."""
     values = np.asanyarray(values)
     if not values.size:
         return values.astype(np.int64)
@@ -118,11 +101,7 @@ def integers(values, name, limit=None, least=0):
 
 
 def by_class(values, name, dtype=np.float64):
-    """Returns numbers that belong to the classes, in the order of their ids, as an array of a dtype.
-
-    Raises ValueError, with the argument's name, for a pandas object whose index is not 0, 1, 2, ...:
-    ``value_counts``, for one, sorts by count.
-    """
+    """Numbers of the classes as an array; ValueError for a pandas object whose index is not 0, 1, 2, ..."""
     if hasattr(values, "iloc") and not np.array_equal(np.asarray(values.index), np.arange(len(values))):
         raise ValueError(
             f"{name} come from pandas, but their index is not 0, 1, 2, ... as the class ids are: pass "
@@ -151,10 +130,7 @@ def lists_as_tensors(inputs):
 
 
 def positions(values, size, name):
-    """Returns the positions int64 [V] in [0, size) that an index chooses: integers or a boolean mask [size].
-
-    Integers below 0 count from the end. Raises ValueError, with the argument's name, for anything else.
-    """
+    """Positions int64 [V] in [0, size) of integers, below 0 from the end, or a mask [size]; or ValueError."""
     values = np.asarray(values)
     if values.dtype == bool:
         if values.shape != (size,):

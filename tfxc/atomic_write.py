@@ -39,10 +39,10 @@ def atomic_write(path):
 
 
 def put_in_place(aside, path):
-    """Writes a file or folder through to the disk, then renames it to ``path`` and removes what was there.
+    """Writes a file or folder through to the disk, then renames it to ``path``, on the same disk.
 
-    Both must lie on one disk. Where the system can exchange two folders, there is no moment without a folder
-    at ``path``; elsewhere ``recover`` puts the old one back after a kill.
+    Where the system can exchange two folders, there is no moment without a folder at ``path``; elsewhere
+    ``recover`` puts the old one back after a kill.
     """
     sync(aside)
     if os.path.isdir(aside) and os.path.isdir(path):

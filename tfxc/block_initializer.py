@@ -41,10 +41,7 @@ def in_blocks(initializer):
 
 
 def _drawing(initializer, shape):
-    """Returns a function from a number of rows and the integers that identify a block to float32 values.
-
-    Returns None if the initializer is not one of Keras's random initializers.
-    """
+    """A function (number of rows, integers of a block) -> float32 values; None for others' initializers."""
     if _is_one(initializer, [keras.initializers.VarianceScaling]):
         rows, dim = shape
         fan = {"fan_in": lambda n: n, "fan_out": lambda n: dim, "fan_avg": lambda n: (n + dim) / 2}

@@ -25,14 +25,11 @@ class DamagedFile(ValueError):
 
 
 def write_arrays(path, arrays, notes):
-    """Writes a file of arrays, a dict, name -> array or eager tensor, and notes in JSON by ``atomic_write``.
+    """Writes arrays or eager tensors, by name, and notes in JSON by ``atomic_write``; OSError without space.
 
     Layout: the arrays, then an index in JSON of their places with a checksum for each block of 4 MiB, then
     the length and the checksum of the index. Whole pages bypass the page cache, if the file system allows:
     copying them would take processor time from the training.
-
-    Raises:
-        OSError: if the disk is full, or the folder cannot be written.
     """
     with atomic_write(path) as aside, open(aside, "wb") as file, _uncached(aside) as write_uncached:
         index = []
@@ -43,13 +40,9 @@ def write_arrays(path, arrays, notes):
 
 
 def read_arrays(path):
-    """Reads and checks what ``write_arrays`` wrote. Returns memory-mapped arrays and the notes.
+    """Memory-mapped arrays and the notes of ``write_arrays``, checked; a write changes a private copy only.
 
-    Writing into an array changes a private copy in memory, not the file.
-
-    Raises:
-        DamagedFile: naming the file and the damage.
-        OSError: if it cannot be opened.
+    Raises DamagedFile, naming the file and the damage, or OSError if it cannot be opened.
     """
     with open(path, "rb") as file:
         index, notes = _read_index(file, path)
@@ -61,24 +54,14 @@ def read_arrays(path):
 
 
 def map_arrays(path):
-    """Returns what ``read_arrays`` returns, without reading and checking the bytes of the arrays.
-
-    Raises:
-        DamagedFile: naming the file, if its end is missing or damaged.
-        OSError: if it cannot be opened.
-    """
+    """As ``read_arrays``, but only the file's end is read and checked."""
     with open(path, "rb") as file:
         index, notes = _read_index(file, path)
     return _mapped(path, index), notes
 
 
 def index_checksum(path):
-    """Returns a checksum that depends on every byte of a file's arrays and notes.
-
-    Raises:
-        DamagedFile: naming the file, if its end is missing or damaged.
-        OSError: if it cannot be opened.
-    """
+    """A checksum that depends on every byte of a file's arrays and notes; raises as ``map_arrays``."""
     with open(path, "rb") as file:
         _read_index(file, path)
         file.seek(-_TAIL.size, os.SEEK_END)

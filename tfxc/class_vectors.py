@@ -44,10 +44,7 @@ def require_indexable(head):
 
 
 def vector_of_each(head, class_ids):
-    """A head's class vectors [n, effective_dim] of class ids int32 [n].
-
-    Raises ValueError for a head of a user's own whose vectors have another shape.
-    """
+    """The class vectors [n, effective_dim] of ids int32 [n]; ValueError where a user's head gives others."""
     vectors = tf.convert_to_tensor(head.class_vectors_of(class_ids))
     if not vectors.shape.is_compatible_with([class_ids.shape[0], head.effective_dim]):
         raise ValueError(
@@ -67,10 +64,7 @@ def shared_by_queries(head):
 
 
 def blocks(head, rows=None, title=None):
-    """(start, class vectors float32 [rows, D]) over all classes of a head; with a title it tells of progress.
-
-    Raises ValueError for a class vector with NaN or infinity in it.
-    """
+    """(start, finite class vectors float32 [rows, D]) over all classes; with a title, and its progress."""
     rows = rows or _BLOCK_ROWS
     with progress(head.num_classes, title, "classes") as bar:
         for start in range(0, head.num_classes, rows):
@@ -81,10 +75,7 @@ def blocks(head, rows=None, title=None):
 
 
 def copy_class_vectors(head, variable, change=lambda vectors: vectors):
-    """Writes what ``change`` makes of a head's class vectors into the rows of a variable, on every replica.
-
-    Raises ValueError for a class vector with NaN or infinity in it.
-    """
+    """Writes what ``change`` makes of a head's class vectors into a variable's rows, on every replica."""
     # Slicing a mirrored variable would change its first copy alone.
     copies = getattr(variable, "values", [variable])
     for start, vectors in blocks(head):
@@ -106,7 +97,6 @@ def changed_rows(head, fingerprint):
     """Yields ids and class vectors of the classes that changed, whatever changed them, in parts.
 
     A checksum of 64 bits a class tells which: int64 [L], zeros at first. It is brought up to date.
-    Raises ValueError for a changed vector with NaN or infinity in it.
     """
     for start in range(0, head.num_classes, _BLOCK_ROWS):
         vectors = head.class_vectors(start, min(start + _BLOCK_ROWS, head.num_classes))

@@ -10,15 +10,11 @@ _PRODUCTS_AT_ONCE = 1 << 18
 
 
 def sample_by_weight(weights, num_rows, seed):
-    """Draws rows without replacement, in proportion to their weights, and the weight that each represents.
+    """Draws rows without replacement, in proportion to their weights w > 0 [L]: ids int [n] and weights [n].
 
-    Row i of weight w_i > 0 [L] is drawn with probability ``min(1, w_i / t)``, with t such that num_rows rows
-    are drawn: a row of more than 1 / num_rows of the total weight always is. A drawn row weighs
-    ``max(w_i, t)``, so the weight of any set of rows has the right mean, and heavy rows keep their exact
-    weights. Returns sorted row ids int [n] and their weights float32 [n], n = min(num_rows, L).
-
-    Reference:
-        Madow, "On the Theory of Systematic Sampling, II", 1949.
+    Row i is drawn with probability ``min(1, w_i / t)``, with t such that n = min(num_rows, L) rows are drawn,
+    and weighs ``max(w_i, t)``: the weight of any set of rows has the right mean, and heavy rows keep theirs.
+    Reference: Madow, "On the Theory of Systematic Sampling, II", 1949.
     """
     weights = np.asarray(weights)
     if len(weights) <= num_rows:
@@ -47,10 +43,7 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0, title=None)
     """Codewords float32 [C, D] of vectors float32 [n, D]; where n < C, the last codewords are 0.
 
     ``start``: None or initial codewords [C, D]. ``weights``: None or positive weights [n]. With a title it
-    tells of its progress.
-
-    Reference:
-        Lloyd, "Least Squares Quantization in PCM", 1982.
+    tells of its progress. Reference: Lloyd, "Least Squares Quantization in PCM", 1982.
     """
     num_clusters, num_vectors = min(num_codewords, len(vectors)), len(vectors)
     weights = np.ones(num_vectors, np.float32) if weights is None else weights

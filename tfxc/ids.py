@@ -11,10 +11,9 @@ PADDING = -1
 
 
 def check_ids(ids, num_classes, what="label"):
-    """Returns the ids as int32, behind a check that each is in [-1, num_classes).
+    """The ids as int32, behind a check that each is in [-1, num_classes), which names the first that is not.
 
-    Raises ValueError for ids that are not integers, unless there are none; the graph raises an
-    InvalidArgumentError that names the first bad id, its position and the range.
+    Raises ValueError for ids that are not integers, unless there are none.
     """
     ids = tf.convert_to_tensor(ids)
     article = "An" if what[0] in "aeiou" else "A"
@@ -42,20 +41,13 @@ def check_ids(ids, num_classes, what="label"):
 
 
 def int32_ids(ids, num_classes):
-    """Returns class ids as an int32 tensor for an op that checks the range itself.
-
-    The ids may be an array or a list. ``check_ids`` checks ids of another type before they are cast.
-    """
+    """Ids of any kind as an int32 tensor, for an op that checks their range; the others are checked here."""
     ids = tf.convert_to_tensor(ids)
     return ids if ids.dtype == tf.int32 else check_ids(ids, num_classes, "class")
 
 
 def fitting_int32(ids, name):
-    """Returns the ids of a list or an array as an int32 tensor. A tensor stays as it is.
-
-    Raises ValueError for an id that does not fit: ``tf.convert_to_tensor(ids, tf.int32)`` would silently turn
-    2^32 + 1 into 1.
-    """
+    """Ids of a list or array as an int32 tensor; ValueError for one that TensorFlow would wrap round."""
     if tf.is_tensor(ids):
         return ids
     given = tf.get_static_value(tf.convert_to_tensor(ids))
@@ -67,10 +59,7 @@ def fitting_int32(ids, name):
 
 
 def padded_ids(ids, name):
-    """Returns class ids as a tensor [N, X]. Ragged ids are padded with -1, and None stays None.
-
-    Raises ValueError for ids that are known not to be of shape [N, X].
-    """
+    """Class ids as a tensor [N, X], ragged ones padded with -1; or None. ValueError for another rank."""
     if ids is None:
         return None
     if isinstance(ids, tf.RaggedTensor):
@@ -85,14 +74,9 @@ def padded_ids(ids, name):
 
 
 def excluded_ids(exclude, num_classes, query):
-    """Returns the class ids to exclude as int32 [N, X], a row for each of the queries [N, D].
+    """Class ids to exclude, given as [N, X] or [1, X], as int32 [N, X], a row for each of the queries [N, D].
 
-    They are given as [N, X], or [1, X] for all queries, padded with -1 or ragged.
-
-    Raises:
-        ValueError: for ids of another rank, or in a graph that knows that the numbers of rows differ.
-        tf.errors.InvalidArgumentError: for an id outside [-1, L), rows of a mask [N, L], or another number of
-            rows.
+    The graph checks that they are in [-1, L), no rows of a mask [N, L], and a row for each query, or one.
     """
     exclude = check_ids(padded_ids(exclude, "exclude"), num_classes, "excluded class")
     exclude = refuse_mask(exclude, num_classes, "exclude")
@@ -115,10 +99,7 @@ def refuse_mask(ids, num_classes, name):
 
 
 def refuse_zeros_and_ones(ids, num_classes, message):
-    """Returns class ids [..., P], behind a check that they are not the rows of a matrix of zeros and ones.
-
-    Raises an InvalidArgumentError with the message for such rows of at least 3 classes.
-    """
+    """Class ids [..., P], behind a check that they are no matrix of zeros and ones of at least 3 classes."""
     # A graph may not know how many ids there are (Keras may retrace a step), or how many classes.
     is_known = not tf.is_tensor(num_classes)
     if is_known and (ids.shape[-1] not in (num_classes, None) or num_classes < 3):
@@ -139,10 +120,7 @@ def require_queries(query):
 
 
 def refuse_other_rows(ids, query, name):
-    """Raises ValueError in a graph that knows that the numbers of rows of ids and queries do not fit.
-
-    Without it, TensorFlow's shape inference would fail before ``require_rows`` runs.
-    """
+    """As ``require_rows``, which runs too late where a graph knows both numbers: a ValueError."""
     rows, num_queries = ids.shape[0], query.shape[0]
     if tf.executing_eagerly() or None in (rows, num_queries):
         return
@@ -177,10 +155,9 @@ def drop_duplicates(ids):
 
 
 def hits(ids, labels):
-    """Returns for each candidate the column of the positive [N, P] that it equals, int32 [N, S]; -1 if none.
+    """For each candidate the column of the positive [N, P] that it equals, int32 [N, S]; -1 if none.
 
     Candidates are [N, S], or [S] shared by all rows. If several positives are equal, the last one counts.
-    Takes ``S log P`` steps a row.
     """
     if labels.shape[1] == 1:
         return tf.where(tf.equal(ids, labels) & (labels >= 0), 0, -1)

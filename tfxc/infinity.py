@@ -9,8 +9,7 @@ from tensorflow.python.eager import context
 def infinity_is_meant(in_graphs: bool = True):
     """A context, or decorator, whose ops ``tf.debugging.enable_check_numerics`` does not check.
 
-    Args:
-        in_graphs: False leaves out only what runs eagerly; the ops of graphs that are traced are checked.
+    ``in_graphs=False`` leaves out only what runs eagerly; the ops of graphs that are traced are checked.
     """
     callbacks = context.context().op_callbacks
     kept = callbacks[:]

@@ -38,10 +38,7 @@ def refuse_names(labels):
 
 
 def as_array(labels):
-    """Returns labels in a form that Keras accepts. Labels of pandas become an array.
-
-    Raises ValueError for names, lists and arrays of objects.
-    """
+    """Labels in a form that Keras takes, pandas as an array; ValueError for names, lists and objects."""
     if hasattr(labels, "iloc"):
         labels = np.asarray(labels)
     first, what = labels, None
@@ -62,10 +59,7 @@ def as_array(labels):
 
 
 def tensor_of_labels(labels):
-    """Returns labels as a tensor. Ragged and sparse tensors stay as they are.
-
-    Raises ValueError for a matrix of SciPy, or lists of different lengths.
-    """
+    """Labels as a tensor of any kind; ValueError for a matrix of SciPy, or lists of different lengths."""
     if scipy.sparse.issparse(labels):
         raise ValueError(f"Labels must be class ids, but are a SciPy matrix. Pass ids: {_IDS_OF_MATRIX}.")
     try:
@@ -78,16 +72,11 @@ def tensor_of_labels(labels):
 
 
 def pad_labels(labels, by_position=False):
-    """Returns dense, ragged or sparse integer labels as dense class ids, padded with -1.
+    """Dense, ragged or sparse integer labels as dense class ids, padded with -1; ValueError for others.
 
-    A ``SparseTensor`` holds ids as its values, as ``tf.io.VarLenFeature`` reads them. ``by_position`` says
-    that its columns are examples or positions, whose labels keep their columns. Otherwise a row holds the
-    ids of one example, which move to its front.
-
-    Raises:
-        ValueError: if the labels are not integers (names, one-hot and multi-hot rows are not class ids).
-        tf.errors.InvalidArgumentError: if a ``SparseTensor`` looks like a one-hot or multi-hot matrix: it
-            holds only ones, and there are several in a row or some after the second column.
+    A ``SparseTensor`` holds ids as its values. ``by_position`` says that its columns are examples or
+    positions, whose labels keep their columns; otherwise a row holds the ids of one example, which move to
+    its front, and a graph refuses what looks like one-hot or multi-hot rows.
     """
     labels = tensor_of_labels(labels)
     refuse_names(labels)
@@ -109,10 +98,7 @@ def pad_labels(labels, by_position=False):
 
 
 def pad_labels_of(query, labels):
-    """Returns what ``pad_labels`` returns, with a label for each position of sequence queries [B, T, ...].
-
-    Ragged and sparse labels may end before position T. Dense labels stay as they are.
-    """
+    """As ``pad_labels``; ragged and sparse labels of sequences [B, T, ...] are padded to position T."""
     may_end_early = isinstance(labels, tf.RaggedTensor | tf.SparseTensor)
     is_sparse = isinstance(labels, tf.SparseTensor)
     labels = pad_labels(labels, by_position=is_sparse and labels.shape.rank != query.shape.rank)
@@ -144,21 +130,12 @@ def _packed(labels):
 
 
 def flatten_examples(query, labels, sample_weight=None, mask=None):
-    """Returns queries [N, D], labels [N, P], weights [N] and positions [N, 2] in the batch of what counts.
+    """Queries [N, D], labels [N, P], weights [N] or None, and positions [N, 2] in the batch of what counts.
 
-    For sequence queries [B, T, D] with labels [B, T] or [B, T, P], the positions count that carry a label and
-    are not masked. For queries [B, D] with labels [B] or [B, P] every example counts, and the positions
-    are None.
-
-    Args:
-        query: float [B, D] or [B, T, D].
-        labels: integer ids of rank 1 or 2, respectively 2 or 3.
-        sample_weight: None, [B], [B, 1] or, for sequences, [B, T].
-        mask: None or bool [B, T], True where a position counts.
-
-    Raises:
-        ValueError: if the ranks, or the numbers of examples or positions, do not fit together.
-        tf.errors.InvalidArgumentError: the same, where only the running graph knows them.
+    Of queries [B, D] with labels [B] or [B, P] every example counts, and positions are None. Of [B, T, D]
+    with [B, T] or [B, T, P] the positions count that carry a label and are not masked, by a mask bool [B, T]
+    or None. Weights are [B], [B, 1] or [B, T]. Raises ValueError, or an InvalidArgumentError in a graph,
+    where the ranks, or the numbers of examples or positions, do not fit together.
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1
@@ -211,10 +188,7 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
 
 
 def one_for_each(query, given, wanted, axis=0):
-    """Returns a tensor behind a check that it is as long as the queries.
-
-    The check happens at once where both lengths are known, and costs nothing in the graph then.
-    """
+    """A tensor behind a check that it is as long as the queries, at once where both lengths are known."""
     sizes = [part.shape[axis : axis + 1] for part in (given, query)]
     if not sizes[0].is_compatible_with(sizes[1]):
         raise ValueError(f"{wanted}, but there are {sizes[0][0]} instead of {sizes[1][0]}.")
@@ -237,13 +211,7 @@ def refuse_one_hot_rows(labels, num_classes):
 
 
 def labelled_queries(query, labels, num_classes, sample_weight=None):
-    """Returns what ``flatten_examples`` returns, for labels of any accepted form.
-
-    The labels are checked and without duplicates. The mask is the one that Keras layers left on the query.
-
-    Raises:
-        ValueError, tf.errors.InvalidArgumentError: as ``pad_labels``, ``check_ids``, ``flatten_examples``.
-    """
+    """As ``flatten_examples``, for labels of any accepted form, checked and without duplicates."""
     labels = check_ids(pad_labels_of(query, labels), num_classes)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)

@@ -8,10 +8,7 @@ _PATIENCE = 30  # seconds before the first line in a log, and between two of the
 
 
 def progress(total, title, unit):
-    """A ``tqdm`` bar of so many units; of work that takes less than half a minute a log has no line.
-
-    Without a title, None, nothing is shown.
-    """
+    """A ``tqdm`` bar, none without a title; in a log, work of less than half a minute has no line."""
     if title is None:
         return tqdm(disable=True)
     if sys.stderr.isatty():

@@ -7,11 +7,10 @@ _NUM_SHOWN = 3
 
 
 def require(condition, *message):
-    """Returns a list of ops that check a bool scalar, for ``tf.control_dependencies``; none in eager mode.
+    """A list of ops, none in eager mode, that check a bool scalar, for ``tf.control_dependencies``.
 
-    If the condition is false, they raise an InvalidArgumentError of the message's texts and tensors, with
-    the first few values of each tensor. A graph gets a single op. ``tf.debugging.Assert`` would add a
-    conditional, which takes longer to trace and to run.
+    If it is false, they raise an InvalidArgumentError of the message's texts and first values of its tensors.
+    A graph gets a single op: ``tf.debugging.Assert`` would add a conditional, slower to trace and to run.
     """
     if tf.executing_eagerly():
         if not condition:

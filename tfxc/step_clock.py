@@ -11,10 +11,7 @@ EPOCH = "epoch"
 
 
 def steps_or_epoch(value, name):
-    """Returns "epoch", or an integer of Python or NumPy as a Python int: when something is due.
-
-    Raises a ValueError that calls the value by its name for anything else.
-    """
+    """ "epoch", or an integer as a Python int: when something is due; else a ValueError that names it."""
     if isinstance(value, str) and value == EPOCH:
         return value
     return positive_int(value, f'{name} must be "epoch" or a number of steps, which')
@@ -85,8 +82,7 @@ class StepClock:
 class StepCallback(keras.callbacks.Callback):
     """A callback that acts in ``on_step_due`` when its ``StepClock`` rings.
 
-    Where the clock counts epochs it has no hook for batches: in a cluster, Keras refuses callbacks
-    that override one.
+    With a clock of epochs it has no hook for batches: in a cluster Keras refuses those that override one.
     """
 
     def __init__(self, clock):

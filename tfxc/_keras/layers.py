@@ -30,10 +30,9 @@ def layers_of(layer):
 
 
 def scope_of_own_classes(objects):
-    """A scope in which Keras can make objects from their configs even if nobody registered their classes.
+    """A scope in which Keras makes objects from configs though nobody registered their classes.
 
-    If two such classes have the same name, the scope holds neither, and Keras reports an unknown class: a
-    config does not tell which of the two it belongs to.
+    Of two such classes of one name it holds neither: a config does not tell which of the two it means.
     """
     kinds = {type(part) for part in objects if hasattr(type(part), "from_config")}
     own = [
@@ -59,10 +58,9 @@ def embeddings_of(layer):
 
 
 def found_again(layers, name, place):
-    """The layers of a loaded encoder, in order, that may be a given layer of the saved encoder.
+    """The layers of a loaded encoder, in order, that may be the one of a name and place (or None) when saved.
 
-    Name and place are those at the time of saving; an unknown place is None. Keras numbers layers without a
-    name anew in each process, so the place decides for those.
+    Keras numbers layers without a name anew in each process, so the place decides for those.
     """
     if place is not None and place < len(layers):
         numbered = type(layers[place]).__name__.lower()
@@ -85,11 +83,7 @@ def is_made_of_layers(model):
 
 
 def inputs_read_by(layer, inputs):
-    """Keeps the entries of a dict that a functional model reads, in the order of the model's own inputs.
-
-    Keras 3 matches inputs by position only: it sorts the keys of a dict, and takes an ``OrderedDict`` as it
-    is.
-    """
+    """The entries of a dict that a functional model reads, in its order: Keras 3 matches by position only."""
     own = getattr(layer, "input", None) if getattr(layer, "inputs", None) else None
     if isinstance(inputs, dict) and isinstance(own, dict) and set(own) <= set(inputs):
         kind = OrderedDict if isinstance(own, OrderedDict) else dict
@@ -98,10 +92,9 @@ def inputs_read_by(layer, inputs):
 
 
 def readers_of(layer):
-    """The layers that read a layer's output in a functional or Sequential model.
+    """The layers, in Keras 3 also operations, that read a layer's output in a functional or Sequential model.
 
-    If a nested model made of layers reads the output, these are the layers inside it that do. Keras 3 also
-    lists operations. A subclassed model shows no readers.
+    If a nested model made of layers reads it, these are the layers inside. A subclassed model shows none.
     """
     found = []
     for node in layer._outbound_nodes:

@@ -62,10 +62,7 @@ def variables_of_optimizer(optimizer):
 
 
 def steps_variable(optimizer):
-    """The ``tf.Variable`` that counts an optimizer's calls.
-
-    When Keras 3 accumulates gradients over several batches, ``iterations`` is not a variable.
-    """
+    """The ``tf.Variable`` that counts an optimizer's calls, also where Keras 3 accumulates gradients."""
     optimizer = inner_optimizer(optimizer)
     return tf_variable(optimizer._iterations if IS_KERAS_3 else optimizer.iterations)
 
@@ -105,10 +102,7 @@ def variable_index(optimizer, variable):
 
 
 def part_of(optimizer, variable):
-    """The part of a ``MultiOptimizer``, ours or Keras 3's, that trains a weight, or its first part.
-
-    Any other optimizer is itself.
-    """
+    """The part of a ``MultiOptimizer`` that trains a weight, or its first; any other optimizer is itself."""
     optimizer = inner_optimizer(optimizer)
     parts = getattr(optimizer, "optimizers", [])
     training = [part for part in parts if variable_index(part, variable) is not None]

@@ -15,10 +15,9 @@ COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
 
 
 class Mean(keras.metrics.Mean):
-    """Keras's own ``Mean``, which can also be loaded in the scope of a ``MirroredStrategy``.
+    """Keras's own ``Mean``, of its name in files, which loads in the scope of a ``MirroredStrategy``, too.
 
-    There tf-keras divides what it reads by the number of replicas, which a data set of an HDF5 file does not
-    support. The class has the name of Keras's, because files name the class of a metric.
+    There tf-keras divides what it reads by the number of replicas, which a data set of HDF5 does not support.
     """
 
     if not IS_KERAS_3:  # Keras 3 keeps no metrics in its files
@@ -29,10 +28,7 @@ class Mean(keras.metrics.Mean):
 
 
 class Directed:
-    """A metric that says which of two values is better; it comes before Keras's class among the bases.
-
-    Keras 3 asks the metric if a callback's ``mode`` is "auto"; tf-keras only looks at names.
-    """
+    """Before Keras's class among a metric's bases: tells Keras 3 what "auto" of a callback's mode means."""
 
     higher_is_better = True
 
@@ -42,10 +38,7 @@ class Directed:
 
 
 def refuse_callbacks_that_keep_the_lowest(model, callbacks):
-    """Raises ValueError for a callback with which tf-keras would keep the epoch of a metric's lowest value.
-
-    The metrics of the compiled model are ``Directed``.
-    """
+    """Raises ValueError for a callback by which tf-keras would keep the epoch of a metric's lowest value."""
     if IS_KERAS_3:
         return
     names = {f"val_{metric.name}" for metric in given_metrics(model) if metric.higher_is_better}
@@ -103,10 +96,7 @@ def metrics_not_compiled(model):
 
 
 def updated_metrics(model, x, labels, ids, sample_weight):
-    """Updates the compiled metrics with ranked ids, and returns all results by name.
-
-    tf-keras itself would cast the weights to the type of the ids, which are integers.
-    """
+    """All results by name, with ranked ids added; tf-keras would cast weights to integers, the ids' type."""
     if IS_KERAS_3 or sample_weight is None:
         return model.compute_metrics(x, labels, ids, sample_weight)
     compiled = model.compiled_metrics
@@ -122,10 +112,9 @@ def updated_metrics(model, x, labels, ids, sample_weight):
 
 
 def compiled_labels(labels):
-    """The labels that a compiled loss or metric receives, as integers also while Keras 3 builds symbolically.
+    """The labels that a compiled loss or metric gets, as integers also where Keras 3 builds symbolically.
 
-    Under a distribution strategy Keras 3 first runs loss and metrics on symbols, for their shapes only. The
-    symbols stand for the mean of the replicas' batches, so integer ids are floats there, and only there.
+    Under a strategy it first runs them on the mean of the replicas' batches, for the shapes: ids as floats.
     """
     if not IS_KERAS_3 or not tf.is_tensor(labels) or not labels.dtype.is_floating:
         return labels
@@ -140,11 +129,7 @@ def drop_compiled_metrics(model):
 
 
 def adopt_own_loss_and_metrics(model):
-    """Call this after ``compile``, for a model that computes its own loss and predicts ranked ids.
-
-    Keras's loss container and its trackers would never receive data. Keras 3 cannot report metrics that
-    training does not update unless they are built.
-    """
+    """For after ``compile``: Keras's loss and trackers would get no data, and Keras 3 no unbuilt metrics."""
     if IS_KERAS_3:
         model._compile_loss = None
         model._loss_tracker = None
@@ -168,10 +153,7 @@ if IS_KERAS_3:
 
 
 class StartsAtBatch:
-    """A model whose ``fit`` begins its first epoch at ``first_batch``, and the next ``fit`` at 0 again.
-
-    The data begin at that batch. This class comes before ``keras.Model`` among the bases.
-    """
+    """A model whose ``fit`` begins its first epoch, and the data, at ``first_batch``; the next at 0."""
 
     first_batch = 0
 
@@ -194,9 +176,7 @@ class StartsAtBatch:
 class LogsOfAllReplicas:
     """A model whose training steps log only what its ``training_logs()`` returns, not all its metrics.
 
-    If a step logs all metrics, Keras 3 ends an epoch with their results over all replicas. Otherwise it takes
-    the mean of the replicas' results, although replicas have different shares of the batches. tf-keras
-    combines the replicas in each step. This class comes before ``keras.Model`` among the bases.
+    Of such logs Keras 3 would report the mean of the replicas' results, whatever their shares of the batches.
     """
 
     def _get_metrics_result_or_logs(self, logs):
@@ -231,10 +211,7 @@ def steps_per_execution(model):
 
 
 def batches_of_epoch(model, steps):
-    """How many batches ``fit`` reads for an epoch of ``steps`` steps if the data have no end.
-
-    Keras 3 always makes whole executions; tf-keras shortens the last one.
-    """
+    """How many batches ``fit`` reads of endless data for an epoch: tf-keras shortens the last execution."""
     at_once = steps_per_execution(model) if IS_KERAS_3 else 1
     return math.ceil(steps / at_once) * at_once
 
@@ -246,11 +223,7 @@ def list_of_callbacks(callbacks):
 
 
 def variables_of_training(model):
-    """The variables that a step reads or changes: a dict, name -> ``tf.Variable``. Builds the optimizer.
-
-    They are the weights, the optimizer's slots and counters, the states of random layers, and the metrics
-    that ``compile`` did not receive; compiled metrics belong to an evaluation.
-    """
+    """The variables that a step reads or changes: a dict, name -> ``tf.Variable``. Builds the optimizer."""
     build_optimizer(model.optimizer, model.trainable_variables)
     optimizers = parts_of(model.optimizer)
     groups = {
@@ -272,11 +245,7 @@ def variables_of_training(model):
 
 
 def _random_states(model):
-    """The states of tf-keras's random layers. Keras 3 lists them among a model's variables.
-
-    By default tf-keras draws with ops whose state nobody can read. Such layers receive generators of their
-    own here.
-    """
+    """The states of tf-keras's random layers, which get generators of their own: others' cannot be read."""
     states = []
     for layer in layers_of(model):
         source = None if IS_KERAS_3 else getattr(layer, "_random_generator", None)

@@ -143,10 +143,7 @@ class _Variables:
         self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
     def tables(self, class_rows):
-        """Returns place -> ``ClassRows`` for each weight with a row for each class, and for its slots.
-
-        It also returns, for slots that are averages of a weight, place of the slot -> place of the weight.
-        """
+        """``ClassRows`` by place, of weights and slots; by place of an average, the place of its weight."""
         tables, averages = {}, {}
         for rows in class_rows:
             tables[self.place[id(tf_variable(rows.weight))]] = rows

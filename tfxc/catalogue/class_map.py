@@ -11,19 +11,10 @@ from tfxc.serving.class_names import names_array
 
 
 class ClassMap:
-    """Maps the classes of a model to those of another list of names.
+    """Maps the L classes of a model to the L' of another list of names, both in id order.
 
-    Args:
-        old_names: the model's L names, in id order.
-        names: the L' names of the new classes, in id order. Bytes are UTF-8, an integer counts as its
-            ``str``.
-
-    Attributes:
-        old_ids: int64 [L'], the old id of each new class, -1 for one that is new.
-        new_ids: int64 [L], the new id of each old class, -1 for one that is gone.
-
-    Raises:
-        ValueError: for anything but a list of names, a name that occurs twice, or if the model knows none.
+    Bytes are UTF-8, an integer counts as its ``str``. ``old_ids`` int64 [L'] has the old id of each new
+    class, -1 for one that is new; ``new_ids`` int64 [L] the new id of each old one, -1 if it is gone.
     """
 
     def __init__(self, old_names, names):

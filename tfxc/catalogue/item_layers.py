@@ -50,13 +50,8 @@ def item_layers(encoder, head_rows, class_names, classes):
     lookup whose vocabulary is the names of the classes; an embedding of any size that reads such a lookup; an
     embedding of L rows, of L + 1 (row 0 for padding), or of the size of such a lookup; and a sparse input of
     a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names an embedding that
-    counts as a table of items only because of its number of rows.
-
-    Raises:
-        ValueError: for an embedding after a lookup that knows the names in another order; for a lookup of the
-            names that returns other than ids, unless only an ``EmbeddingBag`` reads it, or whose ids layers
-            other than embeddings read, since their weights would not move with the names; for a lookup of
-            integers if a new name is not an integer.
+    counts as a table of items only because of its number of rows. Raises ValueError where weights that
+    read names or ids would not move with them.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
@@ -136,11 +131,7 @@ def _inputs_of_columns(layers, moved, classes):
 def lookups_of_head(head, items, class_names, classes):
     """Returns an ``ItemLayer`` for each lookup of class names by which a head reads a table that it shares.
 
-    ``items`` are those of the encoder.
-
-    Raises:
-        ValueError: for a head that reads such a table by other features than names, which would not move with
-            its rows; for a lookup that ``item_layers`` refuses.
+    Raises ValueError where it reads one of the encoder's ``items`` by other features, which would not move.
     """
     inside = layers_of(head)
     moved = [item.layer for item in items if item.class_rows and item.layer in inside]
@@ -169,10 +160,7 @@ def _lookups_of_names(layers, class_names):
 
 
 def _readers_of_columns(encoder, widths, moved):
-    """Returns names of layers, except ``moved``, with a weight for each column of an input of such a width.
-
-    Only inputs count: an inner layer may be as wide as there are classes for any reason.
-    """
+    """Returns names of layers, but ``moved``, with a weight for each column of an input of such a width."""
     inputs = encoder.inputs if is_made_of_layers(encoder) else []
     wide = [own for own in inputs if tf.as_dtype(own.dtype).is_floating and own.shape[-1] in widths]
     steps, seen, names = [layer_of(own) for own in wide], set(), []
@@ -192,10 +180,7 @@ def _readers_of_columns(encoder, widths, moved):
 
 
 def _tables_behind(lookups, model, num_old):
-    """Returns the row of class 0 in each table that reads a lookup of the names: id of the table -> offset.
-
-    Raises ValueError for a layer that reads the ids but is not such a table.
-    """
+    """Returns by id of a table that reads a lookup of the names the row of class 0 in it."""
     offsets: dict = {}
     for lookup in lookups:
         size = lookup.vocabulary_size()

@@ -8,15 +8,11 @@ _REACH = 5  # positions before and after
 
 
 def neighbour_shares(sequences, classes):
-    """Returns for each new class how often each class that stays occurs near it in ``Sequences`` of names.
+    """How often each class that stays occurs near each new one in ``Sequences`` of names: float32 [n, L'].
 
-    Names of no class are ignored. The result is a sparse matrix float32 [n, L'] for the n new classes: the
-    share of each class among the occurrences of staying classes at most 5 positions before or after. The row
-    of a class without any is empty.
-
-    Reference:
-        Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering", 2016 (items that
-        occur together are alike).
+    A sparse matrix of shares among the occurrences of staying classes at most 5 positions before or after; a
+    row without any is empty. Reference: Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for
+    Collaborative Filtering", 2016 (items that occur together are alike).
     """
     found = pc.index_in(sequences.vocabulary.names.array, value_set=classes.names)
     items = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)[sequences.items]

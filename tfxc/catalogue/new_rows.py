@@ -22,14 +22,7 @@ _MOST_KNOWN = 1 << 17  # the most names to compare with, which are drawn at rand
 
 
 class NewRows:
-    """Fills the rows of new classes with a mean of all, of similar names or of neighbours, or by a function.
-
-    The mean of neighbours is scaled to their mean length. The rule is "mean", "similar", ``Sequences``, or a
-    function of a list of n names to their class vectors [n, D].
-
-    Raises:
-        ValueError: for another rule, or a function that returns other than finite vectors [n, D].
-    """
+    """Fills the rows of new classes by the rule ``new_rows`` of ``change_classes``."""
 
     def __init__(self, rule, classes):
         is_named = isinstance(rule, str) and rule in (MEAN, SIMILAR)

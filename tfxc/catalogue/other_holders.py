@@ -8,12 +8,7 @@ from tfxc._keras.weights import layer_and_name, own_weights, tf_variable
 
 
 def refuse_other_holders(model, variables):
-    """Raises ValueError, naming model and weight, where a living model beside the given one holds a variable.
-
-    Args:
-        model: holds the variables.
-        variables: list of ``tf.Variable``.
-    """
+    """Raises ValueError where a living model beside the given one holds one of its ``tf.Variable``s."""
     moved = set(map(id, variables))
     if _other_holder(model, moved) is not None:
         gc.collect()  # it may be a model that nobody holds any more

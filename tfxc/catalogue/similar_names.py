@@ -7,10 +7,10 @@ _AT_ONCE = 128
 
 
 def similar_names(names, known, num_similar):
-    """Returns for each of n names the known names that share most trigrams with it. Rare trigrams count more.
+    """Of the m known names those that share most trigrams with each of n names. Rare trigrams count more.
 
-    Returns positions among the m known names int64 [n, min(num_similar, m)], the most similar first, and
-    cosines float32 of TF-IDF vectors, 0 for a name without a common trigram.
+    Returns their positions int64 [n, min(num_similar, m)], the most similar first, and the cosines float32 of
+    TF-IDF vectors, 0 for a name without a common trigram.
     """
     num_similar = min(num_similar, len(known))
     vectors = _trigram_vectors([*known, *names])

@@ -25,11 +25,7 @@ class Spool:
     """Copies of a list of ``tf.Variable`` in files of an existing folder, read and written in blocks of rows.
 
     The constructor writes the values. It raises OSError if there is no space; the variables do not change.
-
-    Args:
-        folder: of the files.
-        variables: list of ``tf.Variable``.
-        kept: ids of those that keep their values.
+    ``kept`` are the ids of those that keep their values when the others are freed.
     """
 
     def __init__(self, folder, variables, kept=()):
@@ -62,10 +58,7 @@ class Spool:
             getattr(variable, "_variable", variable)._handle = Moved()  # mixed precision wraps it in tf-keras
 
     def copy(self, place, variable, destinations=None):
-        """Copies the saved value of the variable at a place in the list into another variable.
-
-        ``destinations`` int64 [rows] is the new row of each row, -1 for none; None keeps rows and shape.
-        """
+        """Copies a place's saved value into a variable, row i to ``destinations[i]``, -1 for none."""
         source, shape = self._variables[place], self._shapes[place]
         dtype, size = source.dtype.as_numpy_dtype, shape.num_elements() * source.dtype.size
         with open(self._path(place), "rb") as file:

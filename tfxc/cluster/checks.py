@@ -7,10 +7,7 @@ from tfxc.data.batching import EpochOrder
 
 
 def check_data(data):
-    """Refuses a dataset whose order Python tells: a worker runs none of this process's Python.
-
-    Raises ValueError for a shuffled pipeline of ``tfxc.data``. Other data are left to Keras.
-    """
+    """Raises ValueError for a shuffled pipeline of ``tfxc.data``: a worker runs none of its Python."""
     steps = [data] if isinstance(data, tf.data.Dataset) else []
     while steps:
         step = steps.pop()

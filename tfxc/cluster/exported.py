@@ -19,10 +19,7 @@ _KEPT = "kept/{}/.ATTRIBUTES/VARIABLE_VALUE"  # what TensorFlow calls a weight o
 
 
 def on_one_machine(model):
-    """The model of which the graph of an export is made, as of ``declared`` if its weights lie elsewhere.
-
-    Otherwise it is the model itself, with an empty list.
-    """
+    """The model of which an export's graph is made, and the values of weights that lie elsewhere."""
     return declared(model) if is_on_servers(model) else (model, [])
 
 
@@ -30,8 +27,7 @@ def declared(model):
     """The same encoder and head anew, for one machine. Their weights have no values and take no memory.
 
     Returns the model, without a sampler; and for each weight a pair (``tf.Variable`` of the new model,
-    ``Table`` that says where the values lie). Raises ValueError unless the encoder is functional or
-    Sequential, and in the scope of a strategy with parameter servers.
+    ``Table`` that says where the values lie).
     """
     if not is_made_of_layers(model.encoder):
         raise ValueError(
@@ -71,11 +67,7 @@ def _declare(next_creator, **options):
 
 
 def add_values(folder, kept, elsewhere):
-    """Adds weights that have no value here to a SavedModel; each server writes the rows that it holds.
-
-    ``kept`` lists the weights, an attribute of that name of the module in the folder; ``elsewhere`` are the
-    pairs that ``declared`` returns.
-    """
+    """Adds to a SavedModel, whose module lists its weights as ``kept``, the values of ``declared``."""
     tables = {id(variable): table for variable, table in elsewhere}
     numbered = enumerate(kept)
     tables = {_KEPT.format(number): tables[id(own)] for number, own in numbered if id(own) in tables}

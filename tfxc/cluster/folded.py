@@ -25,8 +25,7 @@ def is_folded(head, loss, sampler) -> bool:
 def folded_losses(head, loss, query, labels, sampler) -> tf.Tensor:
     """Losses [N] of queries [N, D] over candidates that each server draws, scores and folds.
 
-    Queries, numbers of draws and folds travel; ids and scores of candidates do not. Labels are int32 [N, P],
-    padded with -1; ``is_folded`` has accepted head, loss and sampler.
+    Queries, numbers of draws and folds travel; ids and scores of candidates do not.
     """
     steps = []
     for part, shard in zip(head.parts, head.shards, strict=True):

@@ -35,10 +35,7 @@ class Shard(NamedTuple):
 
 
 def shards_of(weight):
-    """The shards of a weight, in the order of their rows; a weight that is not cut is one shard.
-
-    The weight is a ``tf.Variable``, a ``ShardedVariable`` of a strategy, or Keras's wrapper of either.
-    """
+    """The shards of a weight, in the order of their rows; a weight that is not cut is one shard."""
     shards = []
     for variable in tf_variables(weight):
         shards.append(Shard(shards[-1].stop if shards else 0, variable))
@@ -62,14 +59,10 @@ def with_servers():
 
 @contextlib.contextmanager
 def lying_with(first, names=()):
-    """A context in which all new variables lie whole on the server of a first one.
+    """A context in which, with parameter servers, all new variables lie whole on the server of a first one.
 
-    Outside the scope of a strategy with parameter servers the context changes nothing.
-
-    Args:
-        first: a ``tf.Variable``. None: the first that is created, which the strategy may cut by its rows; the
-            others then lie with its first shard.
-        names: of variables that are cut as the first is.
+    With None they lie with the first that is created, which the strategy may cut by its rows, and with it
+    those of the ``names``: the others with its first shard.
     """
 
     def create(next_creator, **options):

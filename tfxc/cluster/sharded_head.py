@@ -28,13 +28,6 @@ class ShardedHead(Head):
 
     The head itself holds all weights and answers whatever is not asked of single classes. A config tells of
     no shards: the head is made of it.
-
-    Args:
-        head: a ``DenseHead`` or ``UniformSparseHead``; the attribute ``head``.
-
-    Raises:
-        ValueError: when it is built, if the rows of a class lie on different servers, or if the head shares a
-            table that is cut into shards with the encoder.
     """
 
     def __init__(self, head: Head) -> None:

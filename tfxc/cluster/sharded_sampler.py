@@ -18,10 +18,9 @@ from tfxc.samplers.unigram import TABLE, alias_table_of, normalised
 class Asked(NamedTuple):
     """A step as a ``ShardedSampler`` has prepared for it.
 
-    Args:
-        given: for each part what its ``prepare`` gave.
-        log_shares: for each part float32 [N], the log of the probability that a draw is one of its own.
-        ends: float64 [N, P - 1]: a uniform number below the p-th end is a draw of one of the first p parts.
+    ``given``: for each part what its ``prepare`` gave. ``log_shares``: for each part float32 [N], the log of
+    the probability that a draw is one of its own. ``ends``: float64 [N, P - 1]: a uniform number below the
+    p-th end is a draw of one of the first p parts.
     """
 
     given: list
@@ -37,16 +36,8 @@ class ShardedSampler(Sampler):
     that its classes have, and then one of the part's own: ``Q(i) = M_p / Σ_q M_q · Q_p(i)``. So numbers of
     draws are dealt out, and the distribution is that of the sampler on one machine. The first draws of a
     query are those of the first part, which also keeps what a sampler has only once, such as the counter. A
-    config tells of no shards: the sampler is made of it.
-
-    Subclasses know what the classes of a part weigh together, and how a part begins and is refreshed.
-
-    Args:
-        sampler: the sampler, not built: ``Uniform``.
-        head: the ``ShardedHead`` whose classes it draws; the parts lie where its rows do.
-
-    Raises:
-        ValueError: for a sampler that is built.
+    config tells of no shards: the sampler is made of it. Subclasses know what the classes of a part weigh
+    together, and how a part begins and is refreshed.
     """
 
     def __init__(self, sampler: Sampler, head) -> None:
@@ -142,10 +133,7 @@ class ShardedSampler(Sampler):
         return [(numbers[:, i], seed) for i, seed in enumerate(seeds)]
 
     def draw_of(self, number, asked, num_drawn, seed):
-        """The draws of one part: ids of its own, their log expected counts, and what counts are made of then.
-
-        Slots of other parts have id -1 and count 0.
-        """
+        """The ids of a part's draws, -1 in others' slots, log expected counts, and what counts need."""
         ids, log_expected_count, *given = self.parts[number].draw(asked.given[number], seed)
         most = tf.maximum(tf.reduce_max(num_drawn), 0)  # the maximum of no numbers is the least integer
         is_dealt = tf.range(most) < num_drawn[:, tf.newaxis]

@@ -24,16 +24,11 @@ def whole_tables(variables):
 
 
 def write_tables(prefix, tables, others=()):
-    """Writes a checkpoint; every server writes the rows that it holds, 8 MB at a time.
+    """Writes a checkpoint of tables by name; every server writes the rows that it holds, 8 MB at a time.
 
-    So nothing of the size of a table travels or is copied. While it writes, there are more files whose names
-    begin with the prefix; a write that fails leaves them.
-
-    Args:
-        prefix: folder and beginning of the files' names, as TensorFlow takes it; every server that holds a
-            table sees the same folder.
-        tables: dict, name -> ``Table``.
-        others: prefixes of checkpoints that become part of this one; their files are removed.
+    So nothing of the size of a table travels or is copied. The prefix is that of TensorFlow, in a folder that
+    all servers see; more files that begin so stand there until the end, and stay if it fails. The
+    checkpoints of the prefixes ``others`` become part of this one.
     """
     parts = [*others]
     for device, pieces in _batches(tables):
@@ -44,10 +39,7 @@ def write_tables(prefix, tables, others=()):
 
 
 def read_tables(prefix, tables):
-    """Reads a checkpoint's tables into their variables; each server reads the rows that it holds.
-
-    The file must have all names of the dict, name -> ``Table``, with these shapes.
-    """
+    """Reads a checkpoint's tables, of these names and shapes; each server reads the rows that it holds."""
     for device, pieces in _batches(tables):
         with tf.device(device):
             _read(prefix, pieces)

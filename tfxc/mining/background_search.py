@@ -18,13 +18,10 @@ _BLOCK_ROWS = 4096
 
 
 class ClassVectors(NamedTuple):
-    """The L class vectors that a search reads.
+    """The class vectors that a search reads: ``class_vectors(start, stop)`` -> float32 [stop - start, dim].
 
-    Args:
-        num_classes: L.
-        class_vectors: function (start, stop) -> float32 [stop - start, dim].
-        best: None, or a function (queries [n, D] as the head takes them, k) -> ids [n, k] of the classes that
-            a search should find; with None, those of the largest inner products.
+    ``best``: None, or a function (queries [n, D] as the head takes them, k) -> ids [n, k] of the classes
+    that a search should find; with None, those of the largest inner products.
     """
 
     num_classes: int
@@ -55,16 +52,10 @@ def given_vectors(vectors, dim):
 
 
 class BackgroundSearch:
-    """Searches the best classes of all collected queries and writes them to a new table.
+    """A thread that searches the best classes of all collected queries and writes them to a new table.
 
-    It starts at once. While ``running`` is true nothing else may be read. Then ``found`` says whether the
-    table of the queries' epoch is written, with ``recall`` and ``seconds``; if not, ``error`` says why.
-
-    Args:
-        head: ``ClassVectors``.
-        queries: ``Queries`` of an epoch.
-        table: the ``HardNegativeTable`` they belong to; rows of examples without a query are kept.
-        factory: a FAISS factory string.
+    While ``running`` is true nothing else may be read. Then ``found`` says whether the table of the queries'
+    epoch is written, with ``recall`` and ``seconds``; if not, ``error`` says why.
     """
 
     def __init__(self, head, queries, table, factory):
@@ -128,10 +119,7 @@ class BackgroundSearch:
 
 
 class FinishedSearch(NamedTuple):
-    """The result of a ``BackgroundSearch`` that a training had not adopted when it was interrupted.
-
-    It holds the ``Queries`` searched for, and the search's recall and seconds.
-    """
+    """The result of a ``BackgroundSearch`` that a training had not adopted when it was interrupted."""
 
     queries: Queries
     recall: float

@@ -20,13 +20,9 @@ NUM_CHECKED = 256  # examples that tell how much a search finds
 
 
 class Queries(NamedTuple):
-    """Queries of one epoch.
+    """Effective queries float32 [N, E] of an epoch, on disk, and which examples have one, bool [N].
 
-    Attributes:
-        values: effective queries float32 [N, E] on disk.
-        seen: which examples have one, bool [N].
-        checked: by example id, the query [D] as the head takes it, for examples that tell the recall.
-        epoch: when they were computed.
+    ``checked``: by example id, the query [D] as the head takes it, for examples that tell the recall.
     """
 
     values: np.ndarray
@@ -36,19 +32,13 @@ class Queries(NamedTuple):
 
 
 class HardNegativeTable:
-    """Class ids [N, R], a row for each example, and the queries collected for the next table.
+    """Class ids [N, R], a row for each example, and the queries [N, query_dim] collected for the next table.
 
     A new table is written beside the old one and renamed when it is whole, before anything maps it, so a
     killed process leaves the old table, the new one or both. The name of a file holds the epoch of its
     queries, its end holds shape, type and checksums. Disk space for queries is reserved before they are
-    mapped: a full disk is an ``OSError`` at once, not a crash later.
-
-    Args:
-        folder: where the files are.
-        shape: (N, R).
-        query_dim: E, the width of the effective queries.
-        num_classes: L.
-        classes: None, or a digest of the class names: a table with another digest is refused.
+    mapped: a full disk is an ``OSError`` at once, not a crash later. A table of another digest ``classes``
+    of the class names, where both are known, is refused.
     """
 
     def __init__(self, folder, shape, query_dim, num_classes, classes=None):
@@ -64,11 +54,7 @@ class HardNegativeTable:
         self.collecting = None  # the Queries that are being collected
 
     def resume(self, epoch):
-        """Maps the newest table, if there is one, of queries up to an epoch; removes all other tables.
-
-        Raises:
-            ValueError: if the table is of another shape, as for other data, of other classes, or damaged.
-        """
+        """Maps the newest table of queries up to an epoch; removes all others. ValueError for a wrong one."""
         for path in self.folder.glob(WRITING + _NAME.replace("{:06d}", "*")):
             path.unlink()
         matches = map(_PATTERN.fullmatch, os.listdir(self.folder))
@@ -107,10 +93,7 @@ class HardNegativeTable:
         self.in_use, self.epoch = self.mapped(epoch), epoch
 
     def write(self, blocks, epoch):
-        """Writes blocks int32 [n, R] of all rows, in order, found for the queries of an epoch: see ``swap``.
-
-        Raises OSError if there is no space on the disk. Then, and if ``blocks`` raises, nothing is left.
-        """
+        """Writes blocks int32 [n, R] of all rows, in order, or nothing: OSError without space."""
         with atomic_write(self._path(epoch)) as aside:
             with open(aside, "wb") as file:
                 for rows in blocks:
@@ -156,11 +139,7 @@ class HardNegativeTable:
         return queries
 
     def collect(self, example_ids, query):
-        """Keeps the effective queries [B, E] of some examples if queries are being collected.
-
-        Returns:
-            The places int32 [n] of those that ``collect_checked`` is to keep.
-        """
+        """Keeps effective queries [B, E]; returns the places int32 [n] of those for ``collect_checked``."""
         if self.collecting is None:
             return np.zeros(0, np.int32)
         self._check(example_ids)

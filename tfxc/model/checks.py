@@ -36,10 +36,7 @@ def refuse_consumed(model):
 
 
 def compile_options(options):
-    """Keras's further options of ``compile``, a dict, without those that have no meaning here.
-
-    Raises ValueError for ``loss_weights``.
-    """
+    """Keras's further options of ``compile``, a dict, without those that have no meaning here."""
     options = dict(options)
     if options.pop("loss_weights", None) is not None:
         raise ValueError(
@@ -70,10 +67,7 @@ def warn_of_poor_draws(loss, sampler):
 
 
 def ranking_metrics(given, name, num_classes):
-    """The metrics that ``compile`` was given under a name, as a list: None, a metric, or a list of them.
-
-    Raises ValueError for a dict, for metrics that do not take ranked ids, or of another number of classes.
-    """
+    """``metrics`` or ``weighted_metrics`` of ``compile``, as the name says, as a list of fitting metrics."""
     if isinstance(given, dict):
         raise ValueError(
             f"{name} must be a list, [NDCGAtK(10)], but got {given!r}: the one output is the best ids."
@@ -130,10 +124,7 @@ def refuse_empty(data, name):
 
 
 def require_finite_inputs(inputs, optimizer):
-    """Returns the inputs of an encoder, whose graph checks first that all floats among them are finite.
-
-    The optimizer and the error are those of ``require_finite``.
-    """
+    """Inputs of an encoder, behind the check of ``require_finite`` of all floats among them."""
 
     def checked(part):
         if not isinstance(part, tf.Tensor) or not part.dtype.is_floating or not part.shape.rank:
@@ -146,10 +137,9 @@ def require_finite_inputs(inputs, optimizer):
 
 
 def require_finite(values, what, optimizer):
-    """Returns floats, a scalar, [N] or [N, D], whose graph checks first that all of them are finite.
+    """Returns floats, a scalar, [N] or [N, D], behind a check that all of them are finite.
 
-    Else it raises an InvalidArgumentError that names the step, which the optimizer counts, ``what`` the
-    values are, the value and its row in the batch.
+    Else an InvalidArgumentError names the step, by the optimizer, ``what`` they are, the value and its row.
     """
     # A sum is finite only if all of its terms are, and costs next to nothing beside the step.
     sums = values if values.shape.rank < 2 else _sum(values, -1)
@@ -168,15 +158,6 @@ def require_finite_step(loss, gradients, variables, model):
     It checks the gradients of the encoder and of layers within the head, which may compute anything. What a
     head computes with its own weights is as finite as the gradient of the queries, from which the encoder's
     gradients come; checking each row of the head's, too, would take a tenth of a step.
-
-    Args:
-        loss: a scalar.
-        gradients: of the loss; None where it does not depend on a weight.
-        variables: the weights.
-        model: the ``ExtremeClassifier``.
-
-    Raises:
-        tf.errors.InvalidArgumentError: naming the step, and what is not finite: the loss, or a weight.
     """
     # A head may wrap another one, whose rows are not to travel for this either.
     layers = [model.encoder, *(own for own in layers_of(model.head)[1:] if not isinstance(own, Head))]

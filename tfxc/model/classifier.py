@@ -219,10 +219,7 @@ class ExtremeClassifier(
         return method(**arguments)
 
     def _build_on(self, x):
-        """Builds a model by its first examples, if only the output of its encoder tells the width of queries.
-
-        The first step builds on data of a generator, which cannot be read twice.
-        """
+        """Builds a model by its first examples if only its encoder's output tells the width of queries."""
         first = None if self.built else first_examples(x)
         if first is not None:
             with self.distribute_strategy.scope():

@@ -31,10 +31,7 @@ _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the e
 
 
 def bound_arguments(method, *args, **kwargs):
-    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays.
-
-    Raises ValueError for data without an example.
-    """
+    """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays."""
     arguments = inspect.signature(method).bind(*args, **kwargs).arguments
     arguments.update(arguments.pop("kwargs", {}))  # Keras's own options of evaluate
     refuse_empty(arguments.get("x"), "x")
@@ -49,10 +46,7 @@ def bound_arguments(method, *args, **kwargs):
 
 
 def require_ready(model, arguments):
-    """Builds what a training needs, and raises ValueError for a model or arguments that it does not take.
-
-    ``arguments`` are those of ``fit`` by name; callbacks become a list.
-    """
+    """Builds what a training needs, or raises ValueError; callbacks among the arguments become a list."""
     refuse_consumed(model)
     if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
         refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
@@ -129,10 +123,7 @@ def clean_ranking():
 
 @contextlib.contextmanager
 def clean_errors(position=None):
-    """Raises an InvalidArgumentError anew with its own sentence alone; the whole report is its cause.
-
-    The ``str`` of a position, where it happened, is added to the sentence.
-    """
+    """Raises an InvalidArgumentError anew with its own sentence, and position; the report is its cause."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

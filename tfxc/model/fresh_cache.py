@@ -15,10 +15,7 @@ from tfxc.model.checks import refuse_consumed
 
 
 class FreshMixin:
-    """Traced functions and cached class vectors of a model, brought up to date before they are used.
-
-    To stand before ``keras.Model`` among the bases.
-    """
+    """Traced functions and cached class vectors of a model, brought up to date before they are used."""
 
     _ranking: Any = None  # the traced function of ``rank``
     _traced_with: Any = None  # numbers that are constants of the traced functions
@@ -82,10 +79,7 @@ def expire_averaged(model):
 
 
 def with_fresh_cache(callbacks, head):
-    """Callbacks as Keras takes them, and behind them a ``FreshCache`` for a head that caches class vectors.
-
-    A ``CallbackList`` stays as it is: it is that of ``fit``.
-    """
+    """Callbacks and, for a head with a cache, a ``FreshCache``; the ``CallbackList`` of ``fit`` has it."""
     if cache_of(head) is None or isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     return [*list_of_callbacks(callbacks), FreshCache()]

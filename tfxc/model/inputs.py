@@ -21,15 +21,11 @@ _WANTED = "The encoder must give floats [B, D] or, for sequences, [B, T, D]"
 
 
 def split_inputs(inputs, encoder):
-    """The encoder's inputs, and a dict of what stands under the reserved keys.
+    """The encoder's inputs, and a dict of what stands under the reserved keys; warns of misspelt ones.
 
-    Args:
-        inputs: anything an encoder takes; a dict may hold reserved keys too.
-        encoder: if one input is left and the encoder takes no dict, it gets that input bare. A subclassed
-            encoder that was not called yet does not tell what it takes. It gets the dict, unless the input
-            has the name "inputs", which ``with_example_ids`` gives to an input without a name.
-
-    Warns about a key that is no input of the encoder, but resembles a reserved one.
+    If one input is left and the encoder takes no dict, it gets that input bare. A subclassed encoder that
+    was not called yet does not tell what it takes: it gets the dict, unless the input has the name "inputs",
+    which ``with_example_ids`` gives to an input without a name.
     """
     if not isinstance(inputs, dict):
         return inputs, {}
@@ -46,10 +42,7 @@ def split_inputs(inputs, encoder):
 
 
 def ranking_inputs(inputs, encoder, exclude, allow):
-    """The tensors that ``rank`` reads: the encoder's inputs, and class ids to exclude and to allow, or None.
-
-    Raises ValueError if ids to exclude are given twice, or have another rank.
-    """
+    """The tensors that ``rank`` reads: the encoder's inputs, class ids to exclude and to allow, or None."""
     inputs, reserved = split_inputs(lists_as_tensors(inputs), encoder)
     if exclude is not None and "exclude" in reserved:
         raise ValueError(
@@ -116,17 +109,7 @@ def _warn_of_misspelt(inputs, encoder):
 def flatten_reserved(reserved, query, where, num_classes):
     """Excluded class ids [N, X] and example ids [N], where given, of the queries that count.
 
-    Args:
-        reserved: from ``split_inputs``: excluded ids [B, X], or [1, X] for all rows of the batch; example ids
-            as in ``flatten_example_ids``.
-        query: [B, ...], the encoder's output.
-        where: None, or for sequences the places [N, 2] in the batch of the queries that count.
-        num_classes: L.
-
-    Raises:
-        ValueError: if excluded ids are not of that rank, or as ``flatten_example_ids``.
-        tf.errors.InvalidArgumentError: for an excluded id outside [-1, L), rows of a mask, or another number
-            of rows.
+    ``query`` is the encoder's output, ``where`` None or, of sequences, the places [N, 2] of what counts.
     """
     flat = dict(reserved)
     if "exclude" in reserved:
@@ -138,10 +121,7 @@ def flatten_reserved(reserved, query, where, num_classes):
 
 
 def flatten_example_ids(ids, where):
-    """Example ids [N] of the queries that count, of ids [B] or [B, T]; ``where`` as in ``flatten_reserved``.
-
-    Raises ValueError for other ids.
-    """
+    """Ids [N] of the queries that count, of ids [B], or [B, T] of sequences; ValueError for others."""
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
         wanted = "[B]" if where is None else "[B, T], one for each position of a sequence"
@@ -152,11 +132,7 @@ def flatten_example_ids(ids, where):
 
 
 def first_examples(x):
-    """Inputs of a few examples of what ``fit`` takes: the first batch of a data set, the first row of arrays.
-
-    They have the structure of ``x``; None for a generator, which can be read only once. Raises ValueError for
-    data without a batch.
-    """
+    """Inputs of a first batch, or of the first row of arrays; None for a generator, read only once."""
     if isinstance(x, dict | list | tuple) or hasattr(x, "shape"):
         return tf.nest.map_structure(_first_row, x)
     if hasattr(x, "__getitem__"):
@@ -204,10 +180,7 @@ def encoded(encoder, inputs, training):
 
 
 def check_queries(query):
-    """Returns the output of an encoder if it can be queries.
-
-    Raises ValueError for several outputs, another number of dimensions, or numbers that are no floats.
-    """
+    """The output of an encoder; ValueError for several, another number of dimensions, or no floats."""
     if not tf.is_tensor(query) or not hasattr(query, "shape"):
         raise ValueError(f"{_WANTED}, but gave a {type(query).__name__}.")
     if not query.dtype.is_floating or query.shape.rank not in (2, 3):
@@ -216,10 +189,7 @@ def check_queries(query):
 
 
 def query_width(encoder):
-    """D of an encoder's queries, or None if the encoder does not tell it before its first call.
-
-    Raises ValueError for an encoder whose outputs cannot be queries.
-    """
+    """D of an encoder's queries, None before its first call; ValueError for what cannot be queries."""
     try:
         shape = encoder.output_shape
     except (AttributeError, RuntimeError):

@@ -142,11 +142,7 @@ class SavingMixin:
         }
 
     def set_state_tree(self, state_tree):
-        """Keras 3 calls this when it has read a file of Orbax.
-
-        Raises:
-            ValueError: for a file with more or fewer variables than the model.
-        """
+        """Keras 3 calls this when it has read a file of Orbax; ValueError for one of other variables."""
         for group, variables in self._state().items():
             values = state_tree.get(group, {})
             if len(values) != len(variables) and (values or group != "optimizer_variables"):
@@ -171,10 +167,7 @@ class SavingMixin:
 
 
 def checked_names(class_names, num_classes):
-    """The names of L classes as a model holds them: Keras would walk through ten million strings.
-
-    Raises ValueError for what is no list of L names.
-    """
+    """The names of L classes as a model holds them: Keras would walk through ten million strings."""
     if class_names is None:
         return Untracked(None)
     array = names_array(class_names, "class_names")
@@ -184,10 +177,7 @@ def checked_names(class_names, num_classes):
 
 
 def written_aside(filepath, overwrite=True, **kwargs):
-    """A context that gives the path for Keras to write to: aside, if it writes one file on this machine.
-
-    The arguments are those of ``save`` or ``save_weights`` of a Keras model.
-    """
+    """A context of the path for Keras to write to: aside, if it writes one file on this machine."""
     name = os.fspath(filepath)
     in_place = (
         not name.endswith((".keras", ".h5"))
@@ -217,11 +207,7 @@ def explained_mismatch():
 
 
 def refuse_unloadable(model, filepath, save_format, whole):
-    """Raises ValueError for a file that Keras would write, but not load again; ``whole`` means by ``save``.
-
-    That is a model over several machines; a whole model as HDF5 or, by tf-keras, in a folder; and weights of
-    bfloat16 in the older HDF5 of tf-keras, or in a layer of tf-keras's own.
-    """
+    """Raises ValueError for a file that ``save`` (``whole``) or ``save_weights`` writes, but none reads."""
     name = os.fspath(filepath)
     is_keras = name.endswith(".keras")
     is_hdf5 = name.endswith((".h5", ".hdf5")) or save_format in ("h5", "hdf5")

@@ -41,7 +41,7 @@ _REFUSED = {
 
 
 class RowSparseOptimizer(keras.optimizers.Optimizer):
-    """Base of the optimizers whose step touches only the rows with a gradient.
+    """Base of the optimizers whose step touches only the rows with a gradient; ``LazyAdam`` has the options.
 
     A subclass names its slots in ``_slot_shapes`` and implements
     ``_sparse_step(gradient, variable, slots, learning_rate, seed)`` and
@@ -50,19 +50,6 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     A variable of bfloat16 is updated in float32 and rounded stochastically, also by a dense gradient; its
     slots are float32. The random numbers belong to the seed, the step, the variable and the row: threads do
     not change them, and training that is resumed repeats them.
-
-    Args:
-        learning_rate: Float, ``LearningRateSchedule`` or (Keras 3) callable.
-        name: Name of the optimizer.
-        seed: Int, of the rounding of bfloat16.
-        **options: At most one of ``clipnorm`` (L2 norm of each variable's gradient),
-            ``global_clipnorm`` (of all gradients together) and ``clipvalue`` (each entry). Clipping sums
-            the gradients of a row that occurs more than once first; rows without a gradient count as zero.
-
-    Raises:
-        ValueError: No learning rate; an option that would touch every row of every table, or an unknown
-            one; in ``build``, ``clipnorm`` for a table that a strategy has cut, a weight of float16, and
-            one of bfloat16 that is a single number.
     """
 
     def __init__(self, learning_rate, name: str | None = None, seed: int = 0, **options) -> None:

@@ -12,8 +12,7 @@ _SIZES = {"velocity", "velocity_hat", "accumulator", "norm", "squared_gradient",
 def slots_of(optimizer, variable):
     """The slots of a weight: a dict, name -> ``tf.Variable``; empty if the optimizer does not train it.
 
-    They come from the optimizer's own ``slots_of(variable)``, if it has one; else it must be one of Keras's,
-    or it raises a TypeError.
+    By the optimizer's own ``slots_of(variable)``, if it has one; TypeError for others that are not Keras's.
     """
     optimizer = inner_optimizer(optimizer)
     own = optimizer if hasattr(optimizer, "slots_of") else part_of(optimizer, variable)
@@ -21,21 +20,13 @@ def slots_of(optimizer, variable):
 
 
 def reset_slots(optimizer, variable, columns):
-    """Resets the slots of an optimizer for some entries of a weight.
+    """Resets the slots for some entries of a weight [L, K]: columns int [L, n], distinct in each row.
 
     A slot that holds the size of gradients (Adam's second moment, Adagrad's accumulator) is set to the mean
     of the other entries of the row, or of all entries where there are no others. A start at 0 would make the
     next hundreds of steps several times too long, since Adam's bias correction counts the steps of the whole
     weight. All other slots (momenta, accumulated gradients, Ftrl's linear term) are set to 0. A slot with one
     number for a whole row stays.
-
-    Args:
-        optimizer: an optimizer of this package or of Keras, or one with a method ``slots_of(variable)``.
-        variable: the weight [L, K], as Keras holds it; a strategy may have cut it by its rows.
-        columns: int [L, n], the entries of each row, distinct in it.
-
-    Raises:
-        TypeError: The slots of the optimizer are not known.
     """
     start = 0
     for rows in tf_variables(variable):

@@ -131,10 +131,7 @@ class BackupAndRestore(FitCallback):
             )
 
     def _open(self, model, callbacks, first_epoch):
-        """Opens the folder, and reads the newest backup; without one, ``fit`` begins with ``first_epoch``.
-
-        The states of the callbacks are kept, in the order in which they are called.
-        """
+        """Opens the folder, and reads the newest backup; without one, ``fit`` begins with ``first_epoch``."""
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():
             self._variables = variables_of_training(model)

@@ -12,11 +12,7 @@ _ROWS_OF = "rows of "
 
 
 def changes_since(base, arrays):
-    """What changed in a dict of arrays: changed rows of large tables that have few, other arrays whole.
-
-    Rows are compared with those of ``base``, from ``read_arrays``, bit by bit, a block at a time. In the
-    result, "rows of NAME" holds the numbers int64 of the rows of a table.
-    """
+    """What changed: of large tables the rows that differ, if few, named "rows of NAME"; others whole."""
     changes = dict(arrays)
     for name, known, own in _tables(base, arrays):
         changed = _changed_rows(known, own)

@@ -21,12 +21,10 @@ _MOST_CHANGES = 10
 
 
 class BackupFolder:
-    """Files ``step-000000001000.backup``; a thread writes one at a time.
+    """Files ``step-000000001000.backup``; a thread writes one at a time. OSError for a folder of others.
 
     If less than half of the bytes changed since the last whole backup, a file holds the changes only. After
     ten such files comes a whole one again. The last two files are kept, and the last two whole ones.
-
-    Makes the folder where there is none. Raises OSError if it cannot be written.
     """
 
     def __init__(self, path):
@@ -44,10 +42,7 @@ class BackupFolder:
         self._error = None
 
     def newest(self):
-        """Arrays and notes of the newest whole backup; None in an empty folder. Damaged ones are named.
-
-        Raises DamagedFile if there are backups, and none of them is whole.
-        """
+        """Arrays and notes of the newest whole backup, or None; DamagedFile if all that there are are not."""
         damaged = []
         for path in reversed(self._files()):
             try:
@@ -132,10 +127,7 @@ class BackupFolder:
             self._error = error
 
     def _changes(self, arrays):
-        """What changed since the last base, and notes that identify the base.
-
-        None if a whole backup is due, or takes hardly more room.
-        """
+        """What changed since the last base, and notes of that; None if a whole backup is due or no larger."""
         if self._num_changes == _MOST_CHANGES:
             return None
         try:

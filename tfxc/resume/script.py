@@ -11,10 +11,7 @@ _PARTS = "head", "sampler", "loss", "optimizer"
 
 
 class Script:
-    """The variables, seeds, class names, learning rates and settings with which a script begins.
-
-    The model is built and compiled; messages name the directory of backups.
-    """
+    """The variables, seeds, class names, learning rates and settings with which a script begins."""
 
     def __init__(self, model, variables, directory):
         self._variables, self._directory = variables, directory
@@ -95,10 +92,7 @@ class Script:
             )
 
     def require_nothing_undone(self, arrays, notes, is_finished):
-        """Refuses, or warns, where the model has gone through the training of the backup already.
-
-        ``is_finished`` says that the backup stands at the end of the training that is about to begin.
-        """
+        """Refuses, or warns, where the model has gone through the training of the backup already."""
         name = next(name for name, variable in self._variables.items() if variable is self._steps)
         own, saved = int(self._steps.numpy()), int(arrays[name])
         if own > saved and (is_finished or notes["has_ended"]):

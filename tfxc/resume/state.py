@@ -60,10 +60,7 @@ def digest_of(names):
 
 
 def settings_of(owner):
-    """The class of a part of a model, and the numbers and strings of its config, by name.
-
-    Seeds, names and learning rates are left out. Without ``get_config`` only the class is known.
-    """
+    """The class of a part of a model, and its config's numbers and strings but seed, name and rate."""
     found = {"class": type(owner).__name__}
     with contextlib.suppress(NotImplementedError):  # by Keras, for users' classes with arguments
         config = owner.get_config()
@@ -92,10 +89,7 @@ def _named(name):
 
 
 def to_json(value, arrays):
-    """A plain value as JSON holds it; ``arrays``, a dict, gets its arrays under new names.
-
-    Raises ValueError for a value that is not plain.
-    """
+    """A plain value as JSON holds it, or ValueError; ``arrays``, a dict, gets its arrays under new names."""
     if isinstance(value, dict):
         return {"dict": [[name, to_json(item, arrays)] for name, item in value.items()]}
     if isinstance(value, list | tuple):
