@@ -7,7 +7,7 @@ import shutil
 
 from tfxc.arguments import local_path
 
-WRITING, _REPLACED = "writing-", "replaced-"  # how names begin before, and after, their place is taken
+WRITING, REPLACED = "writing-", "replaced-"  # how names begin before, and after, their place is taken
 # Windows opens no folder, and writes only those files through that are open for writing.
 _OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
 
@@ -89,7 +89,7 @@ def sync_entry(path):
 
 
 def _replaced(path):
-    return os.path.join(os.path.dirname(path), _REPLACED + os.path.basename(path))
+    return os.path.join(os.path.dirname(path), REPLACED + os.path.basename(path))
 
 
 def _remove(path):

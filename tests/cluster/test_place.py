@@ -3,19 +3,22 @@
 import importlib
 
 import pytest
+import tensorflow as tf
 
 import tfxc
-from tfxc.cluster.place import check_placed, place
+from tfxc._keras import keras
+from tfxc.cluster.place import check_data, check_placed, place, require_one_machine
 from tfxc.cluster.sharded_head import ShardedHead
 from tfxc.cluster.sharded_sampler import ShardedMIDX, ShardedSampler
 from tfxc.layers import DenseHead, MACHHead, UniformSparseHead
 from tfxc.samplers import MIDX, InBatch, LearnedMIDX, Mixture, Uniform
 
+MODULE = importlib.import_module("tfxc.cluster.place")  # the package has a function of that name
+
 
 @pytest.fixture
 def servers(monkeypatch):
-    module = importlib.import_module("tfxc.cluster.place")  # the package has a function of that name
-    monkeypatch.setattr(module, "with_servers", lambda: True)
+    monkeypatch.setattr(MODULE, "with_servers", lambda: True)
 
 
 def test_on_one_machine_everything_stays():
@@ -55,3 +58,20 @@ def test_a_head_or_sampler_that_is_not_wrapped_is_refused(servers, sampler):
 def test_what_cannot_work_is_refused_with_a_remedy(servers, head, sampler, remedy):
     with pytest.raises(ValueError, match=remedy):
         place(head, sampler)
+
+
+def test_a_dataset_whose_order_python_tells_is_refused():
+    def batches(seed):
+        return tfxc.data.row_batches(8, 4, lambda rows: (tf.zeros([4, 2]), rows), seed=seed)
+
+    with pytest.raises(ValueError, match="Make it with seed=None"):
+        check_data(batches(0).repeat())
+    for data in (batches(None).repeat(), [1, 2], tf.data.Dataset.range(3)):
+        check_data(data)
+
+
+def test_a_model_on_servers_names_what_keeps_it(monkeypatch):
+    require_one_machine(keras.Sequential(), "and do not change")
+    monkeypatch.setattr(MODULE, "is_on_servers", lambda model: True)
+    with pytest.raises(ValueError, match="servers, and do not change. .*tfxc.cluster.Checkpoint.*export"):
+        require_one_machine(keras.Sequential(), "and do not change")

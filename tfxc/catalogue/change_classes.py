@@ -23,7 +23,7 @@ from tfxc.catalogue.new_rows import MEAN, NewRows
 from tfxc.catalogue.other_holders import refuse_other_holders
 from tfxc.catalogue.spool import Spool, blocks_of
 from tfxc.class_rows import ClassRows
-from tfxc.cluster.checks import require_one_machine
+from tfxc.cluster.place import require_one_machine
 from tfxc.data.sequences import Sequences
 from tfxc.layers.adapted import copy_adapted, follow_weights
 from tfxc.model.checks import refuse_consumed

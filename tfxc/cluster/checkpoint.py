@@ -13,7 +13,7 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_path, positive_int
-from tfxc.atomic_write import sync, sync_entry
+from tfxc.atomic_write import REPLACED, WRITING, put_in_place, recover
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
 from tfxc.cluster.placement import Shard
 from tfxc.cluster.sharded_sampler import derived_weights, follow_saved
@@ -25,8 +25,7 @@ from tfxc.resume.state import digest_of
 from tfxc.samplers import Sampler
 
 _NAME = "epoch-{:06d}"
-_REPLACED = ".replaced"  # the earlier checkpoint of an epoch while a new one of that epoch takes its name
-_PATTERN = re.compile(rf"epoch-(\d{{6,}})({re.escape(_REPLACED)})?")
+_PATTERN = re.compile(r"epoch-(\d{6,})")
 _VARIABLES = "variables"
 _NOTES = "notes"
 _NUM_KEPT = 2
@@ -89,26 +88,15 @@ class Checkpoint:
                 f"{self.directory} holds the checkpoint of epoch {_epoch(newest[0])}, beside which one of "
                 f"epoch {epoch} would count as old. Call restore() first, or name another folder."
             )
-        aside, replaced = path.with_suffix(".writing"), path.with_suffix(_REPLACED)
-        self._remove_what_kills_left()
+        for left in self.directory.glob(f"{WRITING}epoch-*"):  # by a kill
+            shutil.rmtree(left)
+        aside = self.directory / (WRITING + path.name)
         aside.mkdir()
         write_tables(str(aside / _VARIABLES), _tables(self._model))
         write_arrays(aside / _NOTES, {}, {"class_names": self._class_names})
-        sync(aside)
-        if path.exists():
-            os.rename(path, replaced)
-        os.rename(aside, path)
-        sync_entry(self.directory)
-        shutil.rmtree(replaced, ignore_errors=True)
+        put_in_place(aside, path)
         for old in self._paths()[:-_NUM_KEPT]:
             shutil.rmtree(old)
-
-    def _remove_what_kills_left(self):
-        """Removes what is not whole, and what a whole checkpoint has replaced."""
-        replaced = self.directory.glob(f"*{_REPLACED}")
-        done = [path for path in replaced if path.with_suffix("").exists()]
-        for left in (*self.directory.glob("*.writing"), *done):
-            shutil.rmtree(left)
 
     def restore(self) -> int:
         """Loads the newest checkpoint that is whole; returns its number of epochs, 0 in an empty folder.
@@ -167,9 +155,10 @@ class Checkpoint:
             )
 
     def _paths(self):
-        """The checkpoints, the newest last."""
-        paths = [path for path in self.directory.iterdir() if _PATTERN.fullmatch(path.name)]
-        return sorted(paths, key=lambda path: (_epoch(path), path.suffix != _REPLACED))
+        """The checkpoints, the newest last, also one whose name a kill has left to nothing."""
+        for replaced in self.directory.glob(f"{REPLACED}epoch-*"):
+            recover(replaced.with_name(replaced.name.removeprefix(REPLACED)))
+        return sorted((own for own in self.directory.iterdir() if _PATTERN.fullmatch(own.name)), key=_epoch)
 
 
 def _epoch(path):
@@ -197,10 +186,7 @@ def _tables(model):
         slots = [slots_of(optimizer, shard.variable) for shard in table.shards]
         for kind in slots[0]:
             own = [slot[kind] for slot in slots]
-            if any(
-                slot.shape[:1] != shard.variable.shape[:1]
-                for shard, slot in zip(table.shards, own, strict=True)
-            ):
+            if [slot.shape[:1] for slot in own] != [shard.variable.shape[:1] for shard in table.shards]:
                 continue  # a slot without rows is among the optimizer's other variables
             known.update(map(id, own))
             shards = [Shard(shard.start, slot) for shard, slot in zip(table.shards, own, strict=True)]

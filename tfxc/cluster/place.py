@@ -1,8 +1,11 @@
-"""Head and sampler of a model, as they are under a strategy with parameter servers."""
+"""Head and sampler of a model under a strategy with parameter servers, and what is refused there."""
+
+import tensorflow as tf
 
 from tfxc.cluster.placement import is_on_servers, with_servers
 from tfxc.cluster.sharded_head import ShardedHead
 from tfxc.cluster.sharded_sampler import ShardedMIDX, ShardedSampler, ShardedUnigram
+from tfxc.data.batching import epoch_orders
 from tfxc.layers import DenseHead, UniformSparseHead
 from tfxc.samplers import MIDX, InBatch, LogUniform, Mixture, Uniform, Unigram
 
@@ -85,3 +88,23 @@ def placed_sampler(sampler, head):
             f"of them in every step. Take one of {names}."
         )
     return sampler
+
+
+def check_data(data):
+    """Raises ValueError for a shuffled pipeline of ``tfxc.data``: a worker runs none of its Python."""
+    if isinstance(data, tf.data.Dataset) and epoch_orders(data):
+        raise ValueError(
+            "A shuffled pipeline of tfxc.data asks Python for its order, which the workers of a cluster "
+            "do not run. Make it with seed=None and shuffle it by TensorFlow: "
+            "dataset.unbatch().shuffle(100_000).repeat().batch(128)."
+        )
+
+
+def require_one_machine(model, why):
+    """Raises ValueError for a model whose tables lie on parameter servers; ``why`` ends the error."""
+    if is_on_servers(model):
+        raise ValueError(
+            f"The model's tables lie on parameter servers, {why}. A tfxc.cluster.Checkpoint keeps them, and "
+            "restores them also into a model that is built outside of the strategy's scope; to serve "
+            "the model call model.export."
+        )

@@ -41,7 +41,18 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
             f'start_server serves as "worker" or "ps", but the resolver says {resolver.task_type!r}. The '
             'coordinator ("chief") calls tfxc.cluster.strategy instead.'
         )
-    _require_ops()
+    if os.environ.get("TFXC_DISABLE_OPS") == "1":
+        warnings.warn(
+            "TFXC_DISABLE_OPS=1: this server knows none of the compiled ops, so every process of the cluster "
+            "must have TFXC_DISABLE_OPS=1 set.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    elif library.load() is None:
+        raise RuntimeError(
+            "A server of a cluster needs the compiled ops, which the coordinator asks it for: build them as "
+            "the warning above says, or set TFXC_DISABLE_OPS=1 in every process of the cluster."
+        )
     server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
@@ -50,21 +61,6 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
         start=True,
     )
     server.join()
-
-
-def _require_ops():
-    if os.environ.get("TFXC_DISABLE_OPS") == "1":
-        warnings.warn(
-            "TFXC_DISABLE_OPS=1: this server knows none of the compiled ops, so every process of the cluster "
-            "must have TFXC_DISABLE_OPS=1 set.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    elif library.load() is None:
-        raise RuntimeError(
-            "A server of a cluster needs the compiled ops, which the coordinator asks it for: build them as "
-            "the warning above says, or set TFXC_DISABLE_OPS=1 in every process of the cluster."
-        )
 
 
 def strategy(

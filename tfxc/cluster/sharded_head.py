@@ -190,7 +190,12 @@ class ShardedHead(Head):
             inside = self.shards[number].own(shared_ids)
             shared_places.append(tf.where(inside >= 0))
             given.append(tf.gather_nd(inside, shared_places[-1]))
-            return lambda *given: [_scores_of_own(part, *given[:3]), _by_class(part, *given[::3])], given
+
+            def answer(query, own_ids, lengths, shared_ids):
+                scores = tf.transpose(part.score(query, shared_ids))  # [S, N]
+                return [_scores_of_own(part, query, own_ids, lengths), scores]
+
+            return answer, given
 
         answers = self.ask(question)
         shape = tf.shape(own_ids, tf.int64)
@@ -239,7 +244,9 @@ class ShardedHead(Head):
                 out = None if exclude is None else exclude - shard.start
                 scores, ids = part.best(query, tf.minimum(k, part.num_classes), out)
                 found.append((scores, tf.where(ids >= 0, ids + shard.start, -1)))
-        return _best_of(found, k)
+        scores, ids = (tf.concat(parts, 1) for parts in zip(*found, strict=True))
+        scores, order = tf.math.top_k(scores, k)
+        return scores, tf.gather(ids, order, batch_dims=1)
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         return self.losses(query, labels, loss), BestClasses(*self.best(query, k, exclude))
@@ -249,15 +256,3 @@ def _scores_of_own(head, query, ids, lengths):
     """Scores [M] of ids [M], the first ``lengths[0]`` being those of the first query, and so on."""
     each = tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False).to_tensor(-1)
     return tf.gather_nd(head.score(query, each), tf.where(each >= 0))
-
-
-def _by_class(head, query, ids):
-    """Scores [S, N] of ids [S] for all queries."""
-    return tf.transpose(head.score(query, ids))
-
-
-def _best_of(found, k):
-    """The k best of scores and ids, each best first, of lower ids and higher ones."""
-    scores, ids = (tf.concat(parts, 1) for parts in zip(*found, strict=True))
-    scores, order = tf.math.top_k(scores, k)
-    return scores, tf.gather(ids, order, batch_dims=1)

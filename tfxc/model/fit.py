@@ -18,7 +18,7 @@ from tfxc._keras.training import (
     steps_per_execution,
 )
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
-from tfxc.cluster.checks import check_data
+from tfxc.cluster.place import check_data
 from tfxc.fit_callback import FitCallback
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import as_array

@@ -11,7 +11,7 @@ from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
 from tfxc._keras.weights import tf_variable, unreadable_weight, weights_of
 from tfxc.atomic_write import atomic_write
-from tfxc.cluster.checks import require_one_machine
+from tfxc.cluster.place import require_one_machine
 from tfxc.data.names import Names
 from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
