@@ -24,9 +24,9 @@ def test_numbers_are_names_too():
     [
         ([], "empty list"),
         (["a", "b", "a"], "'a' twice"),
-        ("abc", "must be a list of names"),
-        (iter(["a"]), "must be a list of names"),
-        (["x", "y"], "None of the 2 names is a class"),
+        *((wrong, "must be a list of names") for wrong in ("a", iter("a"), {"a": 0}, {"a"}, 7)),
+        (Vocabulary(["a"]), "must be a list of names"),
+        (range(2), "None of the 2 names is a class.* Pass names, not class ids"),
     ],
 )
 def test_other_names_are_refused(names, message):

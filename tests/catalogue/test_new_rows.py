@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 from tfxc.catalogue.class_map import ClassMap
-from tfxc.catalogue.new_rows import NewRows
+from tfxc.catalogue.new_rows import NewRows, neighbour_shares
 from tfxc.class_rows import AS_BUILT, BY_MEAN, BY_RULE, ClassRows
-from tfxc.data import Sequences
+from tfxc.data import Sequences, Vocabulary
 
 CLASSES = ClassMap(["black tea", "salt", "gone"], ["rum", "black tea", "salt", "green tea"])
 TABLE = np.array([[9.0, 9], [0, 0], [1, 2], [3, 6], [0, 0]], np.float32)  # row 0 is padding
@@ -73,3 +73,34 @@ def test_new_classes_that_share_nothing_take_the_mean(rule):
     classes = ClassMap(["black tea", "salt"], ["black tea", "salt", "zzz"])
     NewRows(rule, classes).fill(ClassRows(table, filled=BY_RULE))
     assert table.numpy()[2].tolist() == [2, 4]
+
+
+ITEMS = [f"item {i}" for i in range(30)]
+OF_ITEMS = ClassMap(ITEMS[:20], ITEMS[3:27])  # 0, 1, 2 go and 20 ... 26 come
+
+
+def shares_of(lists):
+    counts = np.zeros((OF_ITEMS.num_added + 3, 24))
+    for names in lists:
+        for i, name in enumerate(names):
+            for other in [*names[max(i - 5, 0) : i], *names[i + 1 : i + 6]]:
+                new, old = int(name[5:]) - 20, int(other[5:])
+                if 0 <= new < 7 and 3 <= old < 20:
+                    counts[new, old - 3] += 1
+    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_those_of_all_pairs(seed):
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(0, 20, 40)
+    lists = [[ITEMS[i] for i in generator.integers(0, 30, size)] for size in sizes]
+    vocabulary = Vocabulary(generator.permutation(ITEMS))  # ids in another order
+    found = neighbour_shares(Sequences.from_lists(lists, vocabulary), OF_ITEMS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.toarray(), shares_of(lists), rtol=1e-6)
+
+
+@pytest.mark.parametrize("lists", [[], [[]], [["item 20"]], [["item 3", "item 4"]], [["else", "item 21"]]])
+def test_without_neighbours_rows_are_empty(lists):
+    assert neighbour_shares(Sequences.from_lists(lists), OF_ITEMS).nnz == 0

@@ -20,8 +20,7 @@ from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
 from tfxc.catalogue.new_rows import MEAN, NewRows
-from tfxc.catalogue.other_holders import refuse_other_holders
-from tfxc.catalogue.spool import Spool, blocks_of
+from tfxc.catalogue.spool import Spool, blocks_of, refuse_other_holders
 from tfxc.class_rows import ClassRows
 from tfxc.cluster.place import require_one_machine
 from tfxc.data.sequences import Sequences
@@ -102,7 +101,8 @@ def change_classes(
     config = {**_changed_config(model, items, lookups, classes), "class_names": names}
     compilation = None if optimizer is None else _changed_compilation(model, classes)
     old = _Variables(model)
-    tables, averages = old.tables([*head_rows, *_rows_of(items), *_rows_of_sampler(model.sampler)])
+    rows_of_items = [rows for item in items for rows in item.class_rows]
+    tables, averages = old.tables([*head_rows, *rows_of_items, *_rows_of_sampler(model.sampler)])
     kept = {id(own) for own in map(tf_variable, weights_of(model.encoder))} - {
         id(old.all[at]) for at in tables
     }
@@ -200,10 +200,6 @@ def _require_built(changed):
         )
 
 
-def _rows_of(items):
-    return [rows for item in items for rows in item.class_rows]
-
-
 def _rows_of_sampler(sampler):
     parts = [] if sampler is None else layers_of(sampler)
     return [rows for part in parts if hasattr(part, "class_rows") for rows in part.class_rows()]
@@ -288,14 +284,10 @@ def _exclude_from_decay(model, changed):
 def _copy_adapted(model, changed, except_for):
     """Copies what layers have adapted to if it is neither a weight nor part of a config."""
     # Encoder and head separately: a lookup that they share becomes two.
-    pairs = [
-        pair
-        for before, part in ((model.encoder, changed.encoder), (model.head, changed.head))
-        for pair in zip(layers_of(before), layers_of(part), strict=True)
-        if id(pair[0]) not in except_for
-    ]
-    for source, layer in pairs:
-        copy_adapted(source, layer)
+    for before, part in ((model.encoder, changed.encoder), (model.head, changed.head)):
+        for source, layer in zip(layers_of(before), layers_of(part), strict=True):
+            if id(source) not in except_for:
+                copy_adapted(source, layer)
 
 
 def _carry(spool, old, tables, averages, changed, classes, rule):

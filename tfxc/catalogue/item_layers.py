@@ -243,11 +243,10 @@ def _columns(layer):
 
 def _may_hold_rows(layer, size):
     """Whether a layer has weights with a row for each id, and none that move with the classes."""
-    for part in layers_of(layer):
-        if hasattr(part, "class_rows") or (
-            isinstance(part, tuple(_SIZES)) and part.embeddings.shape[0] == size
-        ):
-            return False
+    parts = layers_of(layer)
+    tables = [part for part in parts if isinstance(part, tuple(_SIZES)) and part.embeddings.shape[0] == size]
+    if tables or any(hasattr(part, "class_rows") for part in parts):
+        return False
     return any(len(weight.shape) and weight.shape[0] >= size for weight in layer.weights)
 
 
@@ -272,7 +271,15 @@ def _refuse_reordered(layer, lookups, class_names):
 
 
 def _changed_lookup(lookup, classes):
-    _refuse_columns(lookup)
+    readers = readers_of(lookup)
+    is_read_by_bags = bool(readers) and all(isinstance(reader, EmbeddingBag) for reader in readers)
+    # The weights of "tf_idf" would stay in the order of the old names.
+    if lookup.output_mode != "int" and (not is_read_by_bags or lookup.output_mode == "tf_idf"):
+        raise ValueError(
+            f"The lookup {lookup.name!r} of the class names has output_mode={lookup.output_mode!r}: the "
+            "weights that read a name's column would not move with the names. Build the encoder with "
+            'output_mode="int" and an Embedding, or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows.'
+        )
     config = lookup.get_config()
     names = classes.names_of(np.arange(len(classes.old_ids)))
     is_string = isinstance(lookup, keras.layers.StringLookup)
@@ -289,17 +296,3 @@ def _as_integers(names, lookup):
             "not one: pass names that are integers, or build the encoder with a StringLookup."
         )
     return [int(name) for name in names]
-
-
-def _refuse_columns(lookup):
-    """Raises ValueError if a lookup makes a column of each name that other weights than a bag's read."""
-    readers = readers_of(lookup)
-    is_read_by_bags = bool(readers) and all(isinstance(reader, EmbeddingBag) for reader in readers)
-    # The weights of "tf_idf" would stay in the order of the old names.
-    if lookup.output_mode == "int" or (is_read_by_bags and lookup.output_mode != "tf_idf"):
-        return
-    raise ValueError(
-        f"The lookup {lookup.name!r} of the class names has output_mode={lookup.output_mode!r}: the weights "
-        "that read a name's column would not move with the names. Build the encoder with output_mode="
-        '"int" and an Embedding, or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows.'
-    )

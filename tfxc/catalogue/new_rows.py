@@ -4,11 +4,11 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 import tensorflow as tf
 from scipy import sparse
 
 from tfxc._keras.weights import tf_variable
-from tfxc.catalogue.neighbours import neighbour_shares
 from tfxc.catalogue.similar_names import similar_names
 from tfxc.catalogue.spool import blocks_of
 from tfxc.class_rows import AS_BUILT, BY_RULE
@@ -18,6 +18,7 @@ MEAN: Final = "mean"
 SIMILAR: Final = "similar"
 _AT_ONCE = 1 << 16
 _NUM_SIMILAR = 8
+_REACH = 5  # positions before and after a class in which others count as near
 _MOST_KNOWN = 1 << 17  # the most names to compare with, which are drawn at random to save time
 
 
@@ -106,3 +107,31 @@ class NewRows:
             values *= (wanted / np.maximum(found, 1e-12))[:, np.newaxis]
         values[np.diff(shares.indptr) == 0] = mean
         return values
+
+
+def neighbour_shares(sequences, classes):
+    """How often each class that stays occurs near each new one in ``Sequences`` of names: float32 [n, L'].
+
+    A sparse matrix of shares among the occurrences of staying classes at most 5 positions before or after; a
+    row without any is empty. Reference: Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for
+    Collaborative Filtering", 2016 (items that occur together are alike).
+    """
+    found = pc.index_in(sequences.vocabulary.names.array, value_set=classes.names)
+    items = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)[sequences.items]
+    owner = np.repeat(np.arange(len(sequences)), sequences.lengths)
+    place = np.full(len(classes.old_ids), -1)
+    place[classes.added] = np.arange(len(classes.added))
+    is_new = (items >= 0) & (place[items] >= 0)
+    stays = (items >= 0) & ~is_new
+    rows, columns = [], []
+    for distance in range(1, _REACH + 1):
+        before, after = slice(None, -distance), slice(distance, None)
+        together = owner[before] == owner[after]
+        for new, other in ((before, after), (after, before)):
+            where = together & is_new[new] & stays[other]
+            rows.append(place[items[new][where]])
+            columns.append(items[other][where])
+    rows, columns = np.concatenate(rows), np.concatenate(columns)
+    shape = len(classes.added), len(classes.old_ids)
+    counts = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape)
+    return sparse.diags((1 / np.maximum(counts.sum(1).A1, 1)).astype(np.float32)) @ counts

@@ -1,9 +1,14 @@
-"""Moves weights to files, so that their memory is free for others."""
+"""Moves weights to files, so that their memory is free, unless another model holds them, too."""
 
+import gc
 import os
 
 import numpy as np
 import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc._keras.layers import layers_of
+from tfxc._keras.weights import layer_and_name, own_weights, tf_variable
 
 _BLOCK_BYTES = 1 << 25
 
@@ -105,3 +110,34 @@ def _replace(variable, value):
     # assign() would refuse another shape.
     with tf.device(variable.device):
         tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tf.identity(value), validate_shape=False)
+
+
+def refuse_other_holders(model, variables):
+    """Raises ValueError where a living model beside the given one holds one of its ``tf.Variable``s."""
+    moved = set(map(id, variables))
+    if _other_holder(model, moved) is not None:
+        gc.collect()  # it may be a model that nobody holds any more
+    found = _other_holder(model, moved)
+    if found is not None:
+        other, weight = found
+        raise ValueError(
+            f"The {type(other).__name__} {other.name!r} holds {layer_and_name(weight)} as well, which would "
+            "move out of both: delete that model first, or load the given one from a file."
+        )
+
+
+def _other_holder(model, moved):
+    """A layer or model that is no part of the given one, and the weight that it shares; None without one."""
+    parts = layers_of(model)
+    parts += [part._functional for part in parts if hasattr(part, "_functional")]  # a Sequential makes it
+    parts = set(map(id, parts))
+    for other in gc.get_objects():
+        if not issubclass(type(other), keras.layers.Layer) or id(other) in parts:
+            continue
+        if getattr(other, "is_consumed", False):
+            continue
+        for layer in layers_of(other):
+            for weight in own_weights(layer):
+                if id(tf_variable(weight)) in moved:
+                    return other, weight
+    return None
