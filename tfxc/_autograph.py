@@ -1,9 +1,4 @@
-"""Excludes modules from AutoGraph.
-
-Inside a ``tf.function`` AutoGraph parses and recompiles every Python function that is called, so that ``if``
-and ``for`` may depend on tensors. No function of tfxc needs that. Without it, as for Keras and NumPy, the
-first call of every graph is faster.
-"""
+"""Excludes modules from AutoGraph, which no function of tfxc needs: the first call of a graph is faster."""
 
 from tensorflow.python.autograph.core import config
 

@@ -17,9 +17,8 @@ def in_blocks(initializer):
     """Returns a Keras initializer of tables [rows, D] that takes little memory besides the table.
 
     Keras's random initializers hold three copies of a float32 table. This one draws each block of their
-    numbers with a seed of its own, always in float32. A table of one block equals Keras's. A strategy
-    may ask for some rows of a table: they get different numbers, in the scale of the whole table. Any other
-    initializer makes its table at once.
+    numbers, in float32, with a seed of its own; a table of one block equals Keras's. Rows that a strategy
+    asks for are in the scale of the whole table. Any other initializer makes its table at once.
     """
 
     def initialize(shape, dtype="float32", **partition):
@@ -61,19 +60,16 @@ def _drawing(initializer, shape):
     is_number = isinstance(own, numbers.Integral)  # else a SeedGenerator, which counts its draws
 
     def draw(num_rows, block):
-        seed = _seed_of(int(own), block) if is_number else own
+        seed = own
+        if is_number:
+            words = [int(own) % 2**64, *block]  # NumPy refuses negative words
+            seed = int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1
         return of_block(num_rows, seed)((num_rows, shape[1]), dtype="float32")
 
     return draw
 
 
-def _seed_of(own, block):
-    words = [own % 2**64, *block]  # NumPy refuses negative words
-    return int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1
-
-
 def _is_one(initializer, kinds):
     """Whether an initializer draws like one of these kinds. A subclass may override ``__call__``."""
-    return any(
-        isinstance(initializer, kind) and type(initializer).__call__ is kind.__call__ for kind in kinds
-    )
+    call = type(initializer).__call__
+    return any(isinstance(initializer, kind) and call is kind.__call__ for kind in kinds)

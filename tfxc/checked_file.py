@@ -44,8 +44,7 @@ def read_arrays(path):
 
     Raises DamagedFile, naming the file and the damage, or OSError if it cannot be opened.
     """
-    with open(path, "rb") as file:
-        index, notes = _read_index(file, path)
+    index, notes, _ = _read_index(path)
     arrays = _mapped(path, index)
     for name, *_, checksums in index:
         if [zlib.crc32(block) for block in _blocks(bytes_of(arrays[name]))] != checksums:
@@ -55,17 +54,13 @@ def read_arrays(path):
 
 def map_arrays(path):
     """As ``read_arrays``, but only the file's end is read and checked."""
-    with open(path, "rb") as file:
-        index, notes = _read_index(file, path)
+    index, notes, _ = _read_index(path)
     return _mapped(path, index), notes
 
 
 def index_checksum(path):
     """A checksum that depends on every byte of a file's arrays and notes; raises as ``map_arrays``."""
-    with open(path, "rb") as file:
-        _read_index(file, path)
-        file.seek(-_TAIL.size, os.SEEK_END)
-        return _TAIL.unpack(file.read())[1]
+    return _read_index(path)[2]
 
 
 def _mapped(path, index):
@@ -143,20 +138,22 @@ def _write_index(file, index, notes):
     file.write(text + _TAIL.pack(len(text), zlib.crc32(text), _MARK))
 
 
-def _read_index(file, path):
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _TAIL.size))
-    tail = file.read()
-    length, checksum, mark = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, 0, b"")
-    start = size - _TAIL.size - length
-    if mark != _MARK or start < 0:
-        raise DamagedFile(f"{path} is cut short or damaged: its end, after {size} bytes, is missing.")
-    file.seek(start)
-    text = file.read(length)
+def _read_index(path):
+    """The index, the notes and the checksum of both."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL.size))
+        tail = file.read()
+        length, checksum, mark = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, 0, b"")
+        start = size - _TAIL.size - length
+        if mark != _MARK or start < 0:
+            raise DamagedFile(f"{path} is cut short or damaged: its end, after {size} bytes, is missing.")
+        file.seek(start)
+        text = file.read(length)
     if zlib.crc32(text) != checksum:
         raise DamagedFile(f"{path} is damaged: its index has the wrong checksum.")
     found = json.loads(text)
     for name, dtype, shape, first, _ in found["arrays"]:
         if first + _dtype_and_size(dtype, shape)[1] > start:
             raise DamagedFile(f"{path} is cut short or damaged: bytes of {name} are missing.")
-    return found["arrays"], found["notes"]
+    return found["arrays"], found["notes"], checksum

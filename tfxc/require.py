@@ -44,8 +44,6 @@ def _shown(part):
     if not tf.is_tensor(part):
         return str(part)
     values = np.ravel(part.numpy())
-    shown = [
-        value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        for value in values[:_NUM_SHOWN]
-    ]
+    first = values[:_NUM_SHOWN]
+    shown = [own.decode(errors="replace") if isinstance(own, bytes) else str(own) for own in first]
     return " ".join(shown) + "..." * (len(values) > _NUM_SHOWN)

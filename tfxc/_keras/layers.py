@@ -21,9 +21,6 @@ def forget_layer(owner, layer):
         owner._tracker.untrack(layer)
 
 
-_OF_KERAS = "keras", "tf_keras"
-
-
 def layers_of(layer):
     """The layer or model itself and all layers in it, however deep."""
     return list(layer._flatten_layers())
@@ -38,13 +35,12 @@ def scope_of_own_classes(objects):
     own = [
         kind
         for kind in kinds
-        if kind.__module__.partition(".")[0] not in _OF_KERAS
+        if kind.__module__.partition(".")[0] not in ("keras", "tf_keras")
         and keras.saving.get_registered_name(kind) == kind.__name__
     ]
     names = [kind.__name__ for kind in own]
-    return keras.saving.custom_object_scope(
-        {kind.__name__: kind for kind in own if names.count(kind.__name__) == 1}
-    )
+    once = {kind.__name__: kind for kind in own if names.count(kind.__name__) == 1}
+    return keras.saving.custom_object_scope(once)
 
 
 def is_embedding(layer):

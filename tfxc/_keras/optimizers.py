@@ -136,8 +136,6 @@ def add_slot(optimizer, variable, name, shape, initial_value):
 
 
 _ADAM_SLOTS = {"_momentums": "momentum", "_velocities": "velocity", "_velocity_hats": "velocity_hat"}
-
-
 # The attributes in which Keras's optimizers list their slots, one for each weight, and what a slot holds.
 _OPTIMIZER_SLOTS = {
     "Adadelta": {"_accumulated_grads": "squared_gradient", "_accumulated_delta_vars": "squared_update"},
@@ -147,20 +145,14 @@ _OPTIMIZER_SLOTS = {
     "AdamW": _ADAM_SLOTS,
     "Adamax": {"_m": "momentum", "_u": "norm"},
     "Ftrl": {"_accumulators": "accumulator", "_linears": "linear"},
-    "Lamb": {"_momentums": "momentum", "_velocities": "velocity"},
+    "Lamb": _ADAM_SLOTS,
     "Lion": {"_momentums": "momentum", "momentums": "momentum"},
     "Muon": {"momentums": "momentum", "adam_velocities": "velocity"},
-    "Nadam": {"_momentums": "momentum", "_velocities": "velocity"},
-    "RMSprop": {
-        "_velocities": "velocity",
-        "_momentums": "momentum",
-        "_average_gradients": "average_gradient",
-    },
+    "Nadam": _ADAM_SLOTS,
+    "RMSprop": {**_ADAM_SLOTS, "_average_gradients": "average_gradient"},
     "SGD": {"momentums": "momentum"},
     "ScheduleFreeAdamW": {"_momentums": "weight", "_velocities": "velocity"},
 }
-
-
 _COMMON_SLOTS = {"_accumulated_gradients": "gradient", "_model_variables_moving_average": "average"}
 
 

@@ -9,8 +9,7 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, unlisted_variables
 from tfxc._keras.weights import layer_and_name, stored_numbers, tf_variable, weights_of
 
-# Under Keras 3 a compiled loss returns a replica's share of the mean over all replicas; tf-keras divides by
-# itself.
+# Under Keras 3 a compiled loss returns a replica's share of the mean over all replicas.
 COMPILED_LOSS_IS_A_SHARE = IS_KERAS_3
 
 
@@ -102,12 +101,10 @@ def updated_metrics(model, x, labels, ids, sample_weight):
     compiled = model.compiled_metrics
     if not compiled.built:
         compiled.build(ids, labels)
-    for metric in tf.nest.flatten(compiled._metrics):
-        if metric is not None:
-            metric.update_state(labels, ids)
-    for metric in tf.nest.flatten(compiled._weighted_metrics):
-        if metric is not None:
-            metric.update_state(labels, ids, sample_weight=sample_weight)
+    for metrics, weight in ((compiled._metrics, None), (compiled._weighted_metrics, sample_weight)):
+        for metric in tf.nest.flatten(metrics):
+            if metric is not None:
+                metric.update_state(labels, ids, sample_weight=weight)
     return model.get_metrics_result()
 
 

@@ -30,16 +30,13 @@ def is_weight(value):
 
 def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainable=True, aggregation="none"):
     """``layer.add_weight`` without autocast, so that mixed precision never casts a whole table."""
+    options = {"name": name, "shape": shape, "initializer": initializer, "dtype": dtype}
     if IS_KERAS_3:
-        options = {"autocast": False, "aggregation": aggregation}
+        options |= {"autocast": False, "aggregation": aggregation}
     else:
-        options = {
-            "experimental_autocast": False,
-            "aggregation": getattr(tf.VariableAggregation, aggregation.upper()),
-        }
-    return layer.add_weight(
-        name=name, shape=shape, initializer=initializer, dtype=dtype, trainable=trainable, **options
-    )
+        aggregation = getattr(tf.VariableAggregation, aggregation.upper())
+        options |= {"experimental_autocast": False, "aggregation": aggregation}
+    return layer.add_weight(trainable=trainable, **options)
 
 
 def constant(value):

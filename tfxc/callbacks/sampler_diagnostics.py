@@ -52,7 +52,10 @@ class SamplerDiagnostics(StepCallback):
 
     def __init__(self, x, y, every: int | Literal["epoch"] = "epoch") -> None:
         super().__init__(StepClock(every))
-        self.x, self.y = tf.nest.map_structure(_as_tensor, (x, y))
+        # Ragged and sparse tensors stay such.
+        self.x, self.y = tf.nest.map_structure(
+            lambda part: part if tf.is_tensor(part) else tf.convert_to_tensor(part), (x, y)
+        )
         self.every = every
 
     def on_train_begin(self, logs=None):
@@ -76,19 +79,16 @@ class SamplerDiagnostics(StepCallback):
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
 
-    def on_step_due(self, logs=None):
-        self._log(logs)
-
     def on_epoch_end(self, epoch, logs=None):
         self._clock.stop()
-        self._log(logs)
+        self.on_step_due(logs)
 
     def _quality(self):
         model = self.model
         quality = proposal_quality(model.sampler, model.head, *model.examples(self.x, self.y))
         return [tf.reduce_mean(values) for values in quality]
 
-    def _log(self, logs):
+    def on_step_due(self, logs=None):
         if logs is None:
             return
         # SamplerRefresh freshens cached class vectors together with an index, so that both are of one age.
@@ -96,7 +96,3 @@ class SamplerDiagnostics(StepCallback):
             self.model.head.freshen()
         names = "sampler/kl", "sampler/effective_sample_size", "sampler/accidental_hits"
         logs.update(zip(names, map(float, self._measure()), strict=True))
-
-
-def _as_tensor(value):
-    return value if tf.is_tensor(value) else tf.convert_to_tensor(value)  # keeps ragged and sparse tensors

@@ -15,6 +15,7 @@ from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
 from tfxc.samplers import DNS, LSH, RFF, InBatch, Sphere
 
+_POOR = DNS | InBatch | LSH | RFF | Sphere  # draws, for losses of each class on its own
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
     "Look for NaN and infinity in the batch; if there are none, lower the learning rate or clip gradients "
@@ -54,11 +55,8 @@ def compile_options(options):
 
 
 def warn_of_poor_draws(loss, sampler):
-    """Warns of a loss of each class on its own whose estimate by the sampler's draws is a poor one."""
-    is_poor = isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(
-        sampler, DNS | InBatch | LSH | RFF | Sphere
-    )
-    if is_poor:
+    """Warns of a loss whose estimate by the sampler's draws is a poor one."""
+    if isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(sampler, _POOR):
         warn(
             f"{type(loss).__name__} with {type(sampler).__name__}: where this was measured, the model ranked "
             "far below one of Unigram draws, which are cheaper, and mostly below one of Uniform draws. Take "

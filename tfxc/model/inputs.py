@@ -144,9 +144,7 @@ def first_examples(x):
     for order, epoch in orders:  # this reading is no epoch
         order.next = epoch
     if batch is None:
-        raise ValueError(
-            "The data set has no batch: it is empty, or drop_remainder=True leaves nothing of it."
-        )
+        raise ValueError("The data set has no batch: it is empty, or drop_remainder=True leaves nothing.")
     return tf.nest.map_structure(_first_part, unpack_x_y_sample_weight(batch)[0])
 
 
@@ -159,8 +157,7 @@ def as_tensor(part):
     return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
 
 
-def _first_part(part):
-    """The tensor of what a loader gives, of PyTorch or NumPy, or of what a strategy has cut for replicas."""
+def _first_part(part):  # of a loader, of PyTorch or NumPy, or of what a strategy has cut for replicas
     return as_tensor(part.values[0] if isinstance(part, tf.distribute.DistributedValues) else part)
 
 

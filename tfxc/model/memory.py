@@ -101,9 +101,8 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
         raise ValueError(
             "memory_report needs a built model: call it on a batch, or give the encoder an Input."
         )
-    of_encoder = {id(variable) for variable in variables_of(model.encoder)}
-    own = [weight for weight in model.head.trainable_weights if id(tf_variable(weight)) not in of_encoder]
-    tables = _size(own)
+    of_encoder = set(map(id, variables_of(model.encoder)))
+    tables = _size(own for own in model.head.trainable_weights if id(tf_variable(own)) not in of_encoder)
     encoder = _size(model.encoder.weights)
     if is_compiled(model):
         build_optimizer(model.optimizer, model.trainable_variables)
@@ -132,12 +131,10 @@ def warn_of_large_save(model):
         )
 
 
-def _size(weights):
-    """Bytes; each variable counts once."""
-    variables = {
-        id(variable): variable for variable in map(tf_variable, weights) if hasattr(variable, "shape")
-    }
-    return sum(each.shape.num_elements() * each.dtype.size for each in variables.values())
+def _size(weights, least=1):
+    """Bytes, of at least so many a number: gradients of bfloat16 are float32. A variable counts once."""
+    variables = {id(own): own for own in map(tf_variable, weights) if hasattr(own, "shape")}
+    return sum(own.shape.num_elements() * max(least, own.dtype.size) for own in variables.values())
 
 
 def _size_of_features(head):
@@ -159,12 +156,6 @@ def _pieces(weight):
     return variables if len(variables) > 1 else [weight]
 
 
-def _size_of_gradients(weights):
-    """Bytes; gradients of bfloat16 weights are float32."""
-    variables = {id(variable): variable for variable in map(tf_variable, weights)}
-    return sum(each.shape.num_elements() * max(4, each.dtype.size) for each in variables.values())
-
-
 def _slots(model):
     """Bytes of the variables that the optimizer has made so far."""
     return _size(variables_of_optimizer(model.optimizer)) if is_compiled(model) else 0
@@ -179,40 +170,30 @@ def _gradients_of_classes(model, batch_size, num_labels):
     if sampler is None:
         # These heads make one gradient of the whole; elsewhere the share of the labels makes a second.
         head = getattr(model.head, "head", model.head)  # of a wrapper
-        in_place = (
-            isinstance(head, DenseHead | UniformSparseHead | MACHHead) and tied_row_offset(head) is None
-        )
-        return _size_of_gradients(trained) * (1 if in_place else 2) + _size_of_buckets(head, batch_size)
+        is_one = isinstance(head, DenseHead | UniformSparseHead | MACHHead) and tied_row_offset(head) is None
+        buckets = 0  # the logits and log-probabilities of MACH's, and the gradients of both
+        if isinstance(head, MACHHead):
+            buckets = 4 * 4 * batch_size * head.num_repetitions * head.num_buckets
+        return _size(trained, least=4) * (1 if is_one else 2) + buckets
     num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
     of_classes = {id(weight) for weight in listed}
     whole = [weight for weight in model.head.trainable_weights if id(weight) not in of_classes]
-    a_row = sum(_size_of_gradients([weight]) // max(1, weight.shape[0]) for weight in tables)
-    return min(rows * a_row + _size_of_gradients(whole), _size_of_gradients(trained))
-
-
-def _size_of_buckets(head, batch_size):
-    """Bytes of the logits and log-probabilities of a MACH head's buckets, and of the gradients of both."""
-    if not isinstance(head, MACHHead):
-        return 0
-    return 4 * 4 * batch_size * head.num_repetitions * head.num_buckets
+    a_row = sum(_size([weight], least=4) // max(1, weight.shape[0]) for weight in tables)
+    return min(rows * a_row + _size(whole, least=4), _size(trained, least=4))
 
 
 def _draws(sampler, batch_size, num_labels):
     """How many candidates a sampler draws, and whether all queries share them."""
     if isinstance(sampler, Mixture):  # draws are shared only if all of its parts share theirs
-        numbers, shared = zip(
-            *(_draws(part, batch_size, num_labels) for part in sampler.samplers), strict=True
-        )
-        return sum(numbers), all(shared)
+        parts = [_draws(part, batch_size, num_labels) for part in sampler.samplers]
+        return sum(number for number, _ in parts), all(shared for _, shared in parts)
     number = batch_size * num_labels if sampler.num_negatives is None else sampler.num_negatives
     return number, sampler.shared or isinstance(sampler, InBatch)
 
 
 def _gradients_of_encoder(encoder):
     """Bytes of dense gradients; those of embedding tables have only a row for each id of a batch."""
-    lookups = keras.layers.Embedding, EmbeddingBag
-    rows = {
-        id(weight) for layer in layers_of(encoder) if isinstance(layer, lookups) for weight in layer.weights
-    }
+    lookups = [own for own in layers_of(encoder) if isinstance(own, (keras.layers.Embedding, EmbeddingBag))]
+    rows = {id(weight) for layer in lookups for weight in layer.weights}
     return _size([weight for weight in encoder.trainable_weights if id(weight) not in rows])

@@ -13,21 +13,18 @@ from tfxc.optimizers.row_sparse import RowSparseOptimizer
 class LazyAdam(RowSparseOptimizer):
     r"""Adam for large tables: a step costs what its gradient costs, not what the table costs.
 
-    Use it for class heads and embeddings, whose gradients are sparse (``tf.IndexedSlices``).
-    With g_t the gradient of a row, summed over its occurrences in the batch, and t the number
-    of the step:
+    Use it for class heads and embeddings, whose gradients are sparse (``tf.IndexedSlices``). With g_t the
+    gradient of a row, summed over its occurrences in the batch, and t the number of the step:
 
     ``m = beta_1 m + (1 - beta_1) g_t``, ``v = beta_2 v + (1 - beta_2) g_t^2``,
     ``x = x - learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)``.
 
-    **Skipped steps.** A row without a gradient does not move, and its moments decay only when it is
-    touched again. The bias correction uses the global step count, the same for all rows. Plain Adam
-    would also decay the moments and move the row by its momentum. Making up for the decay alone,
-    ``m beta_1^skipped`` and ``v beta_2^skipped`` before the next gradient, is worse: for a rarely
-    touched row, m then holds little more than ``1 - beta_1`` of the last gradient. Measured without
-    against with that decay, over three seeds
-    (``python benchmarks/lazy_adam_decay.py --sessions train.txt test.txt``): NDCG@10 of SASRec on
-    Diginetica .182-.185 against .175-.177, P@1 on Tate .760-.764 against .747-.753.
+    **Skipped steps.** A row without a gradient does not move, and its moments decay only when it is touched
+    again. The bias correction uses the global step count, the same for all rows. Plain Adam would also decay
+    the moments and move the row by its momentum. Making up for the decay alone, ``m beta_1^skipped`` and
+    ``v beta_2^skipped`` before the next gradient, is worse: of a rarely touched row, m then holds little but
+    ``1 - beta_1`` of the last gradient. Measured over three seeds, without against with that decay: NDCG@10
+    of SASRec on Diginetica .182-.185 against .175-.177 (``benchmarks/lazy_adam_decay.py``).
 
     A dense gradient takes TensorFlow's fused Adam, with the numbers of ``keras.optimizers.Adam``.
 
@@ -42,11 +39,10 @@ class LazyAdam(RowSparseOptimizer):
             duplicate rows are summed.
 
     Raises:
-        ValueError: A value outside its range, or an option that would touch every row
-            (``weight_decay``, ``use_ema``, ``amsgrad``, ``loss_scale_factor``,
-            ``gradient_accumulation_steps``, a constraint on a table); when built, for a weight of
-            float16, for a scalar of bfloat16, and with ``clipnorm`` for a table that a strategy
-            has cut by its rows.
+        ValueError: A value outside its range, or an option that would touch every row (``weight_decay``,
+            ``use_ema``, ``amsgrad``, ``loss_scale_factor``, ``gradient_accumulation_steps``, a constraint on
+            a table); when built, for a weight of float16, for a scalar of bfloat16, and with ``clipnorm`` for
+            a table that a strategy has cut by its rows.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))

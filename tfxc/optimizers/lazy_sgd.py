@@ -12,9 +12,8 @@ class LazySGD(RowSparseOptimizer):
     """Gradient descent without momentum, and so without slots: the least memory a table can train in.
 
     ``x = x - learning_rate * g`` for the rows with a gradient g, the sum over the row's
-    occurrences in the batch. A row without a gradient does not move in plain gradient descent
-    either, so this is exactly that, in one pass and in place. A dense gradient takes TensorFlow's
-    own kernel.
+    occurrences in the batch. A row without a gradient does not move in plain gradient descent either, so this
+    is exactly that, in one pass and in place. A dense gradient takes TensorFlow's own kernel.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.

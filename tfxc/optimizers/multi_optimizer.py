@@ -57,7 +57,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         for pair in others:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise ValueError(f"Expected pairs (optimizer, layers) after the default, but got {pair!r}.")
-        for optimizer in (default, *(pair[0] for pair in others)):
+        optimizers = [default, *(pair[0] for pair in others)]
+        for optimizer in optimizers:
             if not isinstance(optimizer, keras.optimizers.Optimizer):
                 raise ValueError(
                     f"{optimizer!r} is no Keras optimizer: give one, such as tfxc.optimizers.LazyAdam(1e-3)."
@@ -74,8 +75,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                     "take the mixed_bfloat16 policy."
                 )
         start_optimizer(self, None, name)
-        self._num_optimizers = 1 + len(others)
-        for i, optimizer in enumerate([default, *(pair[0] for pair in others)]):
+        self._num_optimizers = len(optimizers)
+        for i, optimizer in enumerate(optimizers):
             setattr(self, f"optimizer_{i}", optimizer)
         layers = [pair[1] if isinstance(pair[1], list | tuple) else [pair[1]] for pair in others]
         for layer in sum(layers, []):
@@ -211,12 +212,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             optimizer.finalize_variable_values(own)
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Excludes weights from weight decay, whichever optimizer trains them; call it before ``build``.
-
-        Args:
-            var_list: the weights.
-            var_names: substrings of the names of weights.
-        """
+        """Excludes weights from weight decay, whichever optimizer trains them; call it before ``build``."""
         for optimizer in self.optimizers:
             optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
 

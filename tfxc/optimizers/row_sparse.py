@@ -69,16 +69,12 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         """Creates the slots of the variables, once."""
         if getattr(self, "_built", False):
             return
-        if self.clipnorm:
-            _refuse_cut(var_list)
-        _refuse_half(var_list)
+        for variable in var_list:
+            _check_weight(variable, self.clipnorm)
         super().build(var_list)
         for name, shape_of in self._slot_shapes.items():
-            slots = [
-                add_slot(self, variable, name, shape_of(variable.shape), self._initial_slot_value)
-                for variable in var_list
-            ]
-            self._slots.value[name] = slots
+            start = self._initial_slot_value
+            self._slots.value[name] = [add_slot(self, v, name, shape_of(v.shape), start) for v in var_list]
         self._built = True
 
     def slots_of(self, variable) -> dict[str, tf.Variable]:
@@ -93,7 +89,12 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         learning_rate = tf.convert_to_tensor(self.learning_rate if learning_rate is None else learning_rate)
         index, slots = variable_index(self, variable), self.slots_of(variable).values()
         if isinstance(gradient, tf.IndexedSlices):
-            _refuse_constraint(constraint_of(self, index, variable), variable)
+            if (constraint := constraint_of(self, index, variable)) is not None:
+                raise ValueError(
+                    f"{variable.name} has the constraint {constraint}, which Keras would apply to all "
+                    f"{variable.shape[0]} rows at every step. Leave it out; a head can normalize its rows "
+                    "itself."
+                )
             values = tf.cast(gradient.values, rows_dtype(variable))
             gradient = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
         elif variable.dtype == tf.bfloat16 or _is_table(variable):
@@ -163,35 +164,21 @@ def _is_table(variable):
     return variable.shape.rank == 2 and variable.shape[0] >= _LEAST_ROWS and library.takes_table(variable)
 
 
-def _refuse_cut(variables):
-    for variable in variables:
-        if is_cut(variable):
-            raise ValueError(
-                f"{variable.name} holds some of the rows of a table that the strategy has cut: clipnorm "
-                "would clip each piece by a norm of its own. Take global_clipnorm or clipvalue."
-            )
-
-
-def _refuse_half(variables):
-    """Raises ValueError for a float16 weight, and for a scalar of bfloat16, which has no rows to round."""
-    for variable in variables:
-        if variable.dtype == tf.float16:
-            raise ValueError(
-                f"The weight {layer_and_name(variable)} has the dtype float16, in which small steps and the "
-                'squares of small gradients are 0: give its layer dtype="float32" or "bfloat16".'
-            )
-        if variable.dtype == tf.bfloat16 and not len(variable.shape):
-            raise ValueError(
-                f"The weight {layer_and_name(variable)} is a single number of bfloat16, which has no rows to "
-                'round stochastically: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
-            )
-
-
-def _refuse_constraint(constraint, variable):
-    if constraint is not None:
+def _check_weight(variable, clipnorm):
+    if clipnorm and is_cut(variable):
         raise ValueError(
-            f"{variable.name} has the constraint {constraint}, which Keras would apply to all "
-            f"{variable.shape[0]} rows at every step. Leave it out; a head can normalize its rows itself."
+            f"{variable.name} holds some of the rows of a table that the strategy has cut: clipnorm "
+            "would clip each piece by a norm of its own. Take global_clipnorm or clipvalue."
+        )
+    if variable.dtype == tf.float16:
+        raise ValueError(
+            f"The weight {layer_and_name(variable)} has the dtype float16, in which small steps and the "
+            'squares of small gradients are 0: give its layer dtype="float32" or "bfloat16".'
+        )
+    if variable.dtype == tf.bfloat16 and not len(variable.shape):
+        raise ValueError(
+            f"The weight {layer_and_name(variable)} is a single number of bfloat16, which has no rows to "
+            'round stochastically: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
         )
 
 

@@ -40,16 +40,13 @@ class BackupAndRestore(FitCallback):
     dicts of such; those of this package wholly), the running loss and metrics of layers, the history and
     the order of the remaining batches are kept.
 
-    A step waits at most for a copy of the weights: a thread writes the copy aside, and renames the file when
-    it is on the disk. A backup begins so early that it is whole ``save_freq`` steps after the one before, and
-    training waits for a disk that is slower than usual: a kill costs at most ``save_freq`` steps, also in the
-    middle of a backup. If few rows of a large table changed since the last whole backup, the next holds only
-    these rows. Files have checksums. The last two are kept, and the last two whole ones. If the newest is
-    damaged, a warning names it and the one before is used. If the disk is full, a warning says so and
-    training goes on. After SIGTERM, the step that is running ends, a last backup is made, and the signal has
-    the effect it had before; in the last step of an epoch and in validation it waits for the end of
-    validation. A training on a ``tf.data.Dataset`` whose length TensorFlow does not know is otherwise backed
-    up at the ends of epochs only.
+    A step waits at most for a copy of the weights, which a thread writes, or for a disk that is slower than
+    usual: a kill costs at most ``save_freq`` steps, also in the middle of a backup. The last two files are
+    kept, and the last two that hold more than changes. If the newest is damaged, a warning names it and the
+    one before is used. If the disk is full, a warning says so and training goes on. After SIGTERM, the step
+    that is running ends, a last backup is made, and the signal has the effect it had before; in the last step
+    of an epoch and in validation it waits for the end of validation. A training on a ``tf.data.Dataset``
+    whose length TensorFlow does not know is otherwise backed up at the ends of epochs only.
 
     A finished training is restored, too, not repeated: to start anew, delete the folder. Each training needs
     a folder of its own. Restoring a finished training into a model that has learnt more since is refused;
@@ -135,23 +132,33 @@ class BackupAndRestore(FitCallback):
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():
             self._variables = variables_of_training(model)
-        script = Script(model, self._variables, self.directory)
+        self._script = Script(model, self._variables, self.directory)
         self._states = CallbackStates(callbacks)
         self._schedule, self._is_due, self._terminated = None, False, False
         self._is_cut_short = False  # by SIGTERM, after a batch that others follow
         self._found, self._first_epoch = self._folder.newest(), first_epoch
         if self._found is not None:
             arrays, notes = self._found
-            script.compare(arrays, notes)
+            self._script.compare(arrays, notes)
             self._position, self._first_epoch = Position(*notes["position"]), notes["first_epoch"]
-        self._script = script
 
     def _go_on(self, model, data, arguments):
         """Changes the arguments of ``fit`` so that it goes on at the position of the backup."""
         if data.has_nothing_left(self._position):
-            self._begin_next_epoch()
+            self._position = Position(self._position.epoch + 1, 0)
+            warnings.warn(
+                f"Epoch {self._position.epoch} was interrupted after its last batch: its validation is left "
+                "out.",
+                stacklevel=8,
+            )
         epochs, position = arguments.get("epochs") or 1, self._position
-        self._check_end(epochs)
+        if position.epoch >= epochs and position.batch > 0 and not position.has_stopped:
+            raise ValueError(
+                f"The training in {self.directory} was interrupted after batch {position.batch} of epoch "
+                f"{position.epoch}, which this fit, with epochs={epochs}, does not reach. The state at the "
+                f"end of an earlier epoch is gone. Give epochs={position.epoch + 1} or more, or name another "
+                "directory."
+            )
         self._script.require_nothing_undone(*self._found, position.has_stopped or position.epoch >= epochs)
         self._restore_variables()  # before training starts: layers may compute by copies of them
         follow_weights(model)
@@ -171,7 +178,7 @@ class BackupAndRestore(FitCallback):
         if self._found is not None:
             self._restore_variables()
             if self._position.batch == 0:
-                self._restore_callbacks()
+                self._states.restore(self._found[1]["callbacks"], self._found[0])
             else:
                 self._warn_of_other_data()
 
@@ -179,7 +186,7 @@ class BackupAndRestore(FitCallback):
         # In the rest of an epoch, what the others did at its beginning is undone.
         if self._found is not None and self._position.batch > 0:
             self._restore_variables()
-            self._restore_callbacks()
+            self._states.restore(self._found[1]["callbacks"], self._found[0])
         self._found = None
         self._epoch = epoch
         if self._schedule is None:
@@ -240,35 +247,11 @@ class BackupAndRestore(FitCallback):
             signal.signal(signal.SIGTERM, self._handler)
             signal.raise_signal(signal.SIGTERM)
 
-    def _begin_next_epoch(self):
-        """Moves the position to the next epoch, since its own has no batch left."""
-        self._position = Position(self._position.epoch + 1, 0)
-        warnings.warn(
-            f"Epoch {self._position.epoch} was interrupted after its last batch: its validation is left out.",
-            stacklevel=9,
-        )
-
-    def _check_end(self, epochs):
-        """Refuses an end of ``fit`` before the epoch in which the training was interrupted."""
-        position = self._position
-        is_beyond = position.epoch >= epochs and position.batch > 0
-        if is_beyond and not position.has_stopped:
-            raise ValueError(
-                f"The training in {self.directory} was interrupted after batch {position.batch} of epoch "
-                f"{position.epoch}, which this fit, with epochs={epochs}, does not reach. The state at the "
-                f"end of an earlier epoch is gone. Give epochs={position.epoch + 1} or more, or name another "
-                "directory."
-            )
-
     def _restore_variables(self):
         """Gives the variables of the training the values of the backup."""
         for name, variable in self._variables.items():
             if name in self._found[0]:
                 variable.assign(self._found[0][name])
-
-    def _restore_callbacks(self):
-        arrays, notes = self._found
-        self._states.restore(notes["callbacks"], arrays)
 
     def _warn_of_other_data(self):
         """Warns if an epoch has another number of batches than the one that was interrupted."""

@@ -24,8 +24,7 @@ class TrainingData(keras.callbacks.Callback):
         if _are_arrays(arguments):
             _arrays_to_dataset(arguments)
         given = arguments.get("x")
-        # Grain reads the same batches in each epoch, and Keras makes this dataset of them.
-        dataset = dataset_of_grain(given)
+        dataset = dataset_of_grain(given)  # which reads the same batches in each epoch
         self._is_dataset = isinstance(dataset, tf.data.Dataset)
         # A dataset without end is read once for all epochs.
         self._is_endless = self._is_dataset and dataset.cardinality() == tf.data.INFINITE_CARDINALITY
