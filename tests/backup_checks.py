@@ -48,29 +48,15 @@ def made(sampler=None, make_head=None):
     return make_model(sampler, encoder=encoder, head=head, metrics=metrics, optimizer=optimizer)
 
 
-def run(
-    folder,
-    save_freq="epoch",
-    stop=None,
-    epochs=3,
-    x=X,
-    y=Y,
-    callbacks=(),
-    sampler=None,
-    model=None,
-    **options,
-):
+def run(folder, save_freq="epoch", stop=None, x=X, y=Y, callbacks=(), sampler=None, model=None, **options):
+    options = {"epochs": 3, **options}
     model = made(sampler) if model is None else model
     keras.utils.set_random_seed(1)
     losses = Losses()
-    callbacks = [
-        BackupAndRestore(folder, save_freq),
-        losses,
-        *callbacks,
-        *([] if stop is None else [Stop(stop)]),
-    ]
+    callbacks = [BackupAndRestore(folder, save_freq), losses, *callbacks]
+    callbacks += [] if stop is None else [Stop(stop)]
     try:
-        history = model.fit(x, y, epochs=epochs, callbacks=callbacks, verbose=0, **options)
+        history = model.fit(x, y, callbacks=callbacks, verbose=0, **options)
     except KeyboardInterrupt:
         return None
     values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}

@@ -8,9 +8,8 @@ def test_kmeans_by_hand():
     points = np.array([[0.0], [0.2], [10.0], [10.4]], np.float32)
     np.testing.assert_allclose(np.sort(kmeans(points, 2), axis=0), [[0.1], [10.2]], atol=1e-6)
     weights = np.array([3, 1, 1, 3], np.float32)
-    np.testing.assert_allclose(
-        np.sort(kmeans(points, 2, weights=weights), axis=0), [[0.05], [10.3]], atol=1e-6
-    )
+    weighted = np.sort(kmeans(points, 2, weights=weights), axis=0)
+    np.testing.assert_allclose(weighted, [[0.05], [10.3]], atol=1e-6)
 
 
 def test_a_warm_start_keeps_the_order_of_the_codewords():
@@ -42,9 +41,7 @@ def test_assign_in_blocks_as_by_all_distances(num_vectors, num_codewords, dim):
 
 def test_rows_are_drawn_in_proportion_to_their_weights():
     weights = np.array([1, 2, 3, 40, 5, 6, 7, 50, 9, 7])
-    chance = np.minimum(
-        weights / (40 / 3), 1
-    )  # 5 rows: the two heaviest and three of the rest, which sum to 40
+    chance = np.minimum(weights / (40 / 3), 1)  # 5 rows: the two heaviest and three of the rest, of 40 in sum
     times, totals = np.zeros(10), np.zeros(10)
     for seed in range(4000):
         ids, stand_for = sample_by_weight(weights, 5, seed)

@@ -6,9 +6,8 @@ from tfxc.require import finite_rows, in_range, require
 
 
 def at_most_three(x):
-    with tf.control_dependencies(
-        require(tf.reduce_all(x <= 3), "The largest number is", tf.reduce_max(x), "here.")
-    ):
+    checked = require(tf.reduce_all(x <= 3), "The largest number is", tf.reduce_max(x), "here.")
+    with tf.control_dependencies(checked):
         return tf.identity(x)
 
 
@@ -17,19 +16,16 @@ def at_most_three(x):
 def test_what_holds_changes_nothing_and_what_does_not_is_told(compiled):
     check = tf.function(at_most_three, autograph=False) if compiled else at_most_three
     assert check(tf.constant([1.5, 3.0])).numpy().tolist() == [1.5, 3.0]
-    with (
-        pytest.raises(tf.errors.InvalidArgumentError, match=r"^The largest number is 4.5 here\.$"),
-        clean_errors(),
-    ):
+    message = r"^The largest number is 4.5 here\.$"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message), clean_errors():
         check(tf.constant([4.5, 3.0]))
 
 
 @pytest.mark.traced
 def test_tensors_are_shown_alike_in_a_graph_and_outside():
     def fail():
-        require(
-            tf.constant(False), "Numbers", tf.range(5), "texts", tf.constant(["a", "b"]), tf.constant("c")
-        )
+        texts = "texts", tf.constant(["a", "b"]), tf.constant("c")
+        require(tf.constant(False), "Numbers", tf.range(5), *texts)
 
     sentences = []
     for call in (fail, tf.function(fail, autograph=False)):
@@ -67,10 +63,8 @@ def test_the_first_row_that_is_not_finite_is_named(compiled):
     check = tf.function(check, autograph=False) if compiled else check
     assert check(tf.zeros([2, 3])).shape == (2, 3) and check(tf.zeros([0, 3])).shape == (0, 3)
     nan, inf = float("nan"), float("inf")
-    with (
-        pytest.raises(tf.errors.InvalidArgumentError, match="^logits must be finite, but .* row of query 1$"),
-        clean_errors(),
-    ):
+    message = "^logits must be finite, but .* row of query 1$"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message), clean_errors():
         check(tf.constant([[0.0, 0.0], [-inf, 0.0], [0.0, nan]]))
 
 

@@ -72,9 +72,8 @@ def test_schedule(callback, steps):
     seconds = history["sampler/refresh_seconds"]
     assert len(seconds) == 3 and all(second >= 0 for second in seconds)
     at_start = callback.get("every", "epoch") in ("epoch", "auto")
-    assert sum(second > 0 for second in seconds) == len(
-        {step // 4 if at_start else (step - 1) // 4 for step in steps}
-    )
+    epochs = {step // 4 if at_start else (step - 1) // 4 for step in steps}
+    assert sum(second > 0 for second in seconds) == len(epochs)
 
 
 @pytest.mark.traced
@@ -224,14 +223,21 @@ def test_without_a_sampler_it_does_nothing_and_warns_once(every):
     assert "sampler/refresh_seconds" not in logs
 
 
-def fitted(sampler, *positional, **options):
+ROWS = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
+
+
+def model_with(sampler):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=sampler, k=1)
     model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
+    return model
+
+
+def fitted(sampler, *positional, **options):
+    model = model_with(sampler)
     if isinstance(callbacks := options.get("callbacks"), keras.callbacks.CallbackList):
         callbacks.set_model(model)
-    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
-    return model.fit(x, y, *positional, **options).history
+    return model.fit(*ROWS, *positional, **options).history
 
 
 @pytest.mark.both_keras
@@ -253,12 +259,9 @@ def test_fit_refreshes_an_index_by_itself():
 
 
 def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_step():
-    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=Uniform(2), k=1)
+    model = model_with(Uniform(2))
     model.sampler = MIDX(2, num_codewords=4)
-    model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
-    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
-    logs = model.fit(x, y, callbacks=[SamplerRefresh("epoch")], verbose=0).history
+    logs = model.fit(*ROWS, callbacks=[SamplerRefresh("epoch")], verbose=0).history
     assert logs["sampler/index_age"] == [1]
     assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
 
@@ -267,35 +270,28 @@ def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_
     ("every", "is_same"), long_after(2, ("auto", True), (2, False), (2, True), (1000, False))
 )
 def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(every, is_same, monkeypatch):
-    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), MIDX(2, num_codewords=4), k=1)
-    model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
-    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
-    callback = SamplerRefresh(every)
-    model.fit(x, y, epochs=2, callbacks=[callback], verbose=0)
+    model, callback = model_with(MIDX(2, num_codewords=4)), SamplerRefresh(every)
+    model.fit(*ROWS, epochs=2, callbacks=[callback], verbose=0)
     first, model.sampler = model.sampler, MIDX(2, num_codewords=4)
     callback = callback if is_same else SamplerRefresh(every)
-    logs = model.fit(x, y, callbacks=[callback], verbose=0).history
+    logs = model.fit(*ROWS, callbacks=[callback], verbose=0).history
     assert logs["sampler/index_age"] == [1]
     assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
     model.sampler = first  # it has drawn, but its index is of class vectors of before
     steps, refresh = [], lambda self, head: steps.append(int(tf_variable(model.optimizer.iterations)))
     monkeypatch.setattr(MIDX, "refresh", refresh)
-    model.fit(x, y, callbacks=[callback], verbose=0)
+    model.fit(*ROWS, callbacks=[callback], verbose=0)
     assert steps[0] == 3
 
 
 def test_a_loop_of_batches_is_told_once_that_nothing_refreshes_its_index():
-    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), MIDX(2, num_codewords=4), k=1)
-    model.compile("sgd", loss=SoftmaxCrossentropy())
-    x, y = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
+    model = model_with(MIDX(2, num_codewords=4))
     with pytest.warns(UserWarning, match=r"call model\.sampler\.refresh\(model\.head\) .* or MIDX keeps"):
-        model.train_on_batch(x, y)
+        model.train_on_batch(*ROWS)
     with warnings.catch_warnings(action="error"):
-        model.train_on_batch(x, y)
+        model.train_on_batch(*ROWS)
         model.sampler = Uniform(2)
-        model.train_on_batch(x, y)
+        model.train_on_batch(*ROWS)
 
 
 @pytest.mark.traced

@@ -36,18 +36,23 @@ def patient(monkeypatch):
     monkeypatch.setattr(hard_negative_mining, "BackgroundSearch", Patient)
 
 
-class EachEpoch(keras.callbacks.Callback):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
+def each_epoch(function):
+    return keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: function(epoch))
 
-    def on_epoch_end(self, epoch, logs=None):
-        self.function(epoch)
+
+def rows_of(sampler):
+    """A list of the table's rows after each epoch, and the callback that fills it."""
+    rows = []
+    return rows, each_epoch(lambda epoch: rows.append(sampler.table.rows(np.arange(NUM_EXAMPLES))))
 
 
 def model_of(sampler=None, **options):
     sampler = sampler or HardNegatives(2, 4, num_retrieved=4, seed=1)
     return make_model(sampler, tfxc.losses.BinaryCrossentropy(), run_eagerly=True, **options)
+
+
+def model_that_stands(sampler=None):
+    return model_of(sampler, optimizer=keras.optimizers.SGD(0.0))
 
 
 @functools.cache
@@ -102,11 +107,8 @@ def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tm
     mixed = sampler = HardNegatives(2, 4, num_retrieved=6)
     for _ in range(depth):
         mixed = Mixture([mixed, Uniform(3)])
-    model = model_of(mixed, optimizer="sgd")
-    model.optimizer.learning_rate = 0.0
+    model, (rows, record) = model_that_stands(mixed), rows_of(sampler)
     tf_variable(model.head.bias).assign(np.linspace(-1, 1, NUM_CLASSES))
-    rows = []
-    record = EachEpoch(lambda epoch: rows.append(sampler.table.rows(np.arange(NUM_EXAMPLES))))
     fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 3, record)
     assert (rows[1] == -1).all()
     np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :6])
@@ -115,10 +117,8 @@ def test_the_table_holds_the_best_classes_of_the_queries_of_training(patient, tm
 
 def test_given_class_vectors_are_searched_instead(patient, tmp_path):
     vectors = features(NUM_CLASSES, seed=5)[:, :4]
-    model = model_of(optimizer="sgd")
-    model.optimizer.learning_rate = 0.0
-    rows = []
-    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    model = model_that_stands()
+    rows, record = rows_of(model.sampler)
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, class_vectors=vectors)
     fitted(model, mining, 3, record)
     scores = model.encoder(X).numpy()[:, :4] @ vectors.T
@@ -126,14 +126,13 @@ def test_given_class_vectors_are_searched_instead(patient, tmp_path):
 
 
 def test_a_function_of_class_vectors_is_asked_at_each_search(patient, tmp_path):
-    model, rows, given = model_of(optimizer="sgd"), [], []
-    model.optimizer.learning_rate = 0.0
+    model, given = model_that_stands(), []
+    rows, record = rows_of(model.sampler)
 
     def vectors():
         given.append(features(NUM_CLASSES, seed=len(given)))
         return given[-1]
 
-    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, class_vectors=vectors)
     fitted(model, mining, 4, record)
     for found, own in zip(rows[2:], given, strict=False):
@@ -147,7 +146,7 @@ def test_a_function_of_class_vectors_is_asked_at_each_search(patient, tmp_path):
 @pytest.mark.long
 def test_the_share_grows(patient, tmp_path):
     model, active = model_of(HardNegatives(4, 2, seed=1)), []
-    record = EachEpoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))
+    record = each_epoch(lambda epoch: active.append(int(tf_variable(model.sampler.num_active))))
     history = fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1, curriculum=4), 7, record)
     assert active == [0, 0, 1, 2, 3, 4, 4] and files(tmp_path) == ["000005"]
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 2, 2, 2])
@@ -164,7 +163,7 @@ def test_training_does_not_wait_for_a_slow_search(tmp_path, monkeypatch):
             go_on.set()
             mining._search._thread.join()
 
-    history = fitted(traced_model(), mining, 5, EachEpoch(release))
+    history = fitted(traced_model(), mining, 5, each_epoch(release))
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, NAN, NAN, 4])
 
 
@@ -194,7 +193,7 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
         monkeypatch.setattr(background_search, "build_index", never_ends if epoch == 2 else find)
 
     with pytest.warns(UserWarning, match="Epoch 4: hard negatives were not renewed .SystemExit.*of epoch 1"):
-        history = fitted(traced_model(), mining, 7, EachEpoch(act))
+        history = fitted(traced_model(), mining, 7, each_epoch(act))
     assert history["mining/failures"] == [0, 0, 0, 0, 1, 1, 1]
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
 
@@ -229,10 +228,8 @@ def test_another_fit_has_the_table_of_a_search_that_outlasts_an_epoch(tmp_path, 
 def test_with_another_model_it_starts_anew(patient, tmp_path):
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     fitted(model_of(), mining, 4)
-    model = model_of(HardNegatives(2, 4, num_retrieved=4), optimizer="sgd")
-    model.optimizer.learning_rate = 0.0
-    rows = []
-    record = EachEpoch(lambda epoch: rows.append(model.sampler.table.rows(np.arange(NUM_EXAMPLES))))
+    model = model_that_stands(HardNegatives(2, 4, num_retrieved=4))
+    rows, record = rows_of(model.sampler)
     history = fitted(model, mining, 3, record)
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
     np.testing.assert_array_equal(rows[2], np.argsort(-all_logits(model, X), axis=1)[:, :4])
@@ -303,7 +300,7 @@ def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, mo
             kept.append((to_json(mining.state_to_keep(), arrays), arrays))
             go_on.set()
 
-    fitted(traced_model(), mining, 3, EachEpoch(keep))
+    fitted(traced_model(), mining, 3, each_epoch(keep))
     state = from_json(*kept[0])
     assert ("found" in state) == finished and ("searched" in state) != finished
     again, model = HardNegativeMining(tmp_path / "second", NUM_EXAMPLES, 2, 1), model_of()
@@ -324,7 +321,7 @@ def test_a_fit_that_is_cut_off_leaves_no_table(patient, tmp_path):
 
     model, mining = model_of(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1)
     with pytest.raises(KeyboardInterrupt):
-        fitted(model, mining, 5, EachEpoch(cut))
+        fitted(model, mining, 5, each_epoch(cut))
     assert model.sampler.table is None and mining._table.epoch is not None
     with pytest.warns(UserWarning, match="HardNegatives has no table"):
         model.fit(tfxc.data.with_example_ids(features(40)), np.zeros(40, np.int32), verbose=0)
@@ -352,14 +349,6 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
     assert (rows >= 0).all() and files(killed) == ["000000"]
     history = fitted(traced_model(), HardNegativeMining(killed, NUM_EXAMPLES, 2, 1), 6, initial_epoch=3)
     np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
-
-
-@pytest.mark.traced
-def test_a_later_table_is_of_another_run(patient, tmp_path):
-    fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 5)
-    with warnings.catch_warnings(action="error"):
-        history = fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
-    assert np.isnan(history["mining/staleness"]).all()
 
 
 def test_arguments_are_checked(tmp_path):

@@ -54,14 +54,8 @@ def test_same_seed_same_weights(name):
         return make_model(SAMPLERS[name]())
 
     def trained(model):
-        model.fit(
-            x,
-            y,
-            batch_size=16,
-            epochs=2,
-            callbacks=[] if name == "none" else [tfxc.callbacks.SamplerRefresh()],
-            verbose=0,
-        )
+        callbacks = [] if name == "none" else [tfxc.callbacks.SamplerRefresh()]
+        model.fit(x, y, batch_size=16, epochs=2, callbacks=callbacks, verbose=0)
         return weights_of(model)
 
     first, again, other = trained(made(3)), trained(made(3)), weights_of(made(4))
@@ -195,12 +189,22 @@ def test_ways_to_run_a_step_agree():
 
 @pytest.fixture
 def policy(request):
-    set_policy = (
-        getattr(keras.mixed_precision, "set_global_policy", None) or keras.mixed_precision.set_dtype_policy
-    )
-    set_policy(request.param)
+    keras.mixed_precision.set_global_policy(request.param)
     yield request.param
-    set_policy("float32")
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize("policy", ["mixed_bfloat16"], indirect=True)
+def test_numbers_reach_the_encoder_as_they_are(policy):
+    """In bfloat16 4,097 becomes 4,096."""
+    inputs = keras.Input((1,))
+    digits = keras.layers.Lambda(lambda x: tf.math.floormod(x, 8.0), output_shape=(1,), dtype="float32")
+    model = make_model(encoder=keras.Model(inputs, keras.layers.Dense(DIM)(digits(inputs))))
+    x = np.float32([[4097], [4099], [4102]])
+    ids = model.rank(x, 5)["ids"].numpy()
+    np.testing.assert_array_equal(model.predict(x, verbose=0)["ids"], ids)
+    np.testing.assert_array_equal(model(x)["ids"], ids)
 
 
 @pytest.mark.both_keras
@@ -224,14 +228,6 @@ def test_mixed_precision_trains(policy, name):
 def test_loss_scaling_is_refused(policy):
     with pytest.raises(ValueError, match="mixed_bfloat16"):
         make_model(optimizer=keras.optimizers.Adam())
-
-
-def test_a_factor_of_the_loss_is_refused_also_inside():
-    scaled = keras.optimizers.SGD(loss_scale_factor=128.0)
-    with pytest.raises(ValueError, match="scales the loss, as under the mixed_float16 policy"):
-        make_model(optimizer=scaled)
-    with pytest.raises(ValueError, match="scales the loss, which a MultiOptimizer does not support"):
-        make_model(optimizer=tfxc.optimizers.MultiOptimizer(scaled, (tfxc.optimizers.LazySGD(), [])))
 
 
 def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():

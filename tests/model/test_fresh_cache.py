@@ -72,16 +72,9 @@ def test_averages_are_evaluated_and_saved_with_class_vectors_of_their_own(valida
     swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
     refresh = tfxc.callbacks.SamplerRefresh(2)  # leaves a new cache at the end of an epoch of 4 steps
     path = tmp_path / "model.keras"
+    callbacks = [refresh, losses, swap, keras.callbacks.ModelCheckpoint(path)]
     options = {"validation_data": (X, Y)} if validated else {}
-    model.fit(
-        X,
-        Y,
-        batch_size=4,
-        epochs=2,
-        callbacks=[refresh, losses, swap, keras.callbacks.ModelCheckpoint(path)],
-        verbose=0,
-        **options,
-    )
+    model.fit(X, Y, batch_size=4, epochs=2, callbacks=callbacks, verbose=0, **options)
     np.testing.assert_allclose(losses.logged, losses.exact, rtol=1e-5)
     loaded = keras.models.load_model(path, compile=False)
     best = np.sort(exact_logits(loaded))[:, : -loaded.k - 1 : -1]

@@ -126,13 +126,8 @@ def test_connections_are_indices(group_size):
 
 
 def test_a_tied_table_counts_once():
-    encoder = keras.Sequential(
-        [
-            keras.Input((3,), dtype="int32"),
-            keras.layers.Embedding(L, D, name="items"),
-            keras.layers.Lambda(lambda x: x[:, 0]),
-        ]
-    )
+    parts = keras.layers.Embedding(L, D, name="items"), keras.layers.Lambda(lambda x: x[:, 0])
+    encoder = keras.Sequential([keras.Input((3,), dtype="int32"), *parts])
     report = tfxc.memory_report(compiled(layers.DenseHead(L, tied_to="items"), encoder=encoder))
     assert report.encoder == 4 * L * D and report.tables == 0
     assert report.step == 2 * 4 * L * D  # over all classes
@@ -146,7 +141,7 @@ def test_the_slots_are_those_of_training():
     assert tfxc.memory_report(model) == before
 
 
-def test_a_model_has_to_be_built():
+def test_what_it_needs():
     class Encoder(keras.Model):
         def call(self, inputs):
             return inputs
@@ -155,12 +150,9 @@ def test_a_model_has_to_be_built():
         tfxc.memory_report(tfxc.ExtremeClassifier(Encoder(), layers.DenseHead(5)))
     with pytest.raises(ValueError, match="takes an ExtremeClassifier, but got DenseHead"):
         tfxc.memory_report(layers.DenseHead(5))
-
-
-@pytest.mark.parametrize("name", ["batch_size", "num_labels"])
-def test_numbers_are_checked(name):
-    with pytest.raises(ValueError, match=f"{name} must be an integer"):
-        tfxc.memory_report(compiled(layers.DenseHead(L)), **{name: 0})
+    for name in ("batch_size", "num_labels"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer"):
+            tfxc.memory_report(compiled(layers.DenseHead(L)), **{name: 0})
 
 
 def test_saving_a_large_model_warns_before_it_starts(tmp_path, monkeypatch):

@@ -209,11 +209,8 @@ def test_an_embedding_without_a_name_that_the_head_shares_is_found_again(tmp_pat
 def test_weights_that_do_not_fit_are_refused_with_what_to_do(tmp_path, other):
     path = tmp_path / "model.weights.h5"
     make_model(Uniform(3)).save_weights(path)
-    model = (
-        make_model(MIDX(3, num_codewords=2))
-        if other == "sampler"
-        else make_model(head=tfxc.layers.DenseHead(7))
-    )
+    sampler, classes = {"sampler": MIDX(3, num_codewords=2)}, {"head": tfxc.layers.DenseHead(7)}
+    model = make_model(**(sampler if other == "sampler" else classes))
     message = r"If the sampler differs.*skip_mismatch=True\). If the classes differ: .*tfxc.change_classes"
     with pytest.raises(ValueError, match=f"(?s){message}"):
         model.load_weights(path)

@@ -166,16 +166,6 @@ def test_sequences_count_where_they_are_labelled_and_not_masked():
     np.testing.assert_allclose(losses, want, rtol=1e-5)
 
 
-def test_bad_labels_are_named():
-    head, loss = DenseHead(NUM_CLASSES), SoftmaxCrossentropy()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="label id is outside"):
-        tfxc.head_loss(head, loss, features(2), [1, NUM_CLASSES])
-    with pytest.raises(ValueError, match="integer class ids"):
-        tfxc.head_loss(head, loss, features(2), [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"need labels of shape \[B\] or \[B, P\]"):
-        tfxc.head_loss(head, loss, features(2), np.zeros((2, 1, 1), int))
-
-
 def test_a_dict_of_weights_is_refused():
     weights = {"item": np.ones(2), "price": np.ones(2)}
     message = r"sample_weight must be an array.* dict of .*'item', 'price'.*\[\.\.\.\]"

@@ -20,9 +20,3 @@ def test_equals_keras_sgd_on_sparse_and_dense_gradients():
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
     for variable, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(variable.numpy(), other.numpy(), rtol=1e-5)
-
-
-def test_has_no_slots():
-    optimizer = LazySGD(0.1)
-    optimizer.build([tf.Variable(tf.ones([5, 3]))])
-    assert all(len(variable.shape) == 0 for variable in optimizer.variables)  # step count, learning rate

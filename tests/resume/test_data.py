@@ -21,10 +21,14 @@ def script():
     return Again(made()).run
 
 
+def batches_of_rows():
+    return tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
+
+
 @pytest.mark.traced
 @pytest.mark.parametrize("kind", long_after(1, "mapped", "endless", "weights", "split"))
 def test_forms_of_data(tmp_path, script, kind):
-    dataset = tfxc.data.row_batches(95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), seed=3)
+    dataset = batches_of_rows()
     options = {
         "mapped": {"x": dataset.map(lambda x, y: (x * 2, y)).prefetch(2), "y": None},
         "endless": {"x": dataset.repeat(), "y": None, "steps_per_epoch": 7},
@@ -135,9 +139,7 @@ def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
         ),
         "random": dataset.map(lambda x, y: (x + tf.random.normal([DIM]), y)).batch(10),
         "any order": dataset.batch(10).map(lambda *both: both, num_parallel_calls=2, deterministic=False),
-        "cache": tfxc.data.row_batches(
-            95, 10, lambda rows: (tf.gather(X, rows), tf.gather(Y, rows)), 3
-        ).cache(),
+        "cache": batches_of_rows().cache(),
     }
     for name, trouble in troubles.items():
         with pytest.warns(UserWarning, match="cannot give the data of an epoch a second time .*row_batches"):

@@ -50,5 +50,8 @@ def test_other_options_are_told(begun):
     script, arrays, notes = begun
     changed = copy.deepcopy(notes)
     changed["settings"]["sampler"]["num_negatives"] = 9
-    with pytest.warns(UserWarning, match="sampler num_negatives=4 in place of 9"):
+    changed["settings"]["loss"]["reduction"] = "sum"
+    changed["settings"]["optimizer"]["clipnorm"] = 1.0
+    message = "sampler num_negatives=4 in place of 9; loss reduction='.*' in place of 'sum'; optimizer clipn"
+    with pytest.warns(UserWarning, match=message):
         script.compare(arrays, changed)

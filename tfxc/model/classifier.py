@@ -185,9 +185,8 @@ class ExtremeClassifier(
     def fit(self, x=None, *args, **kwargs):
         """As Keras's ``fit``; ``class_weight`` is refused. An error begins with what is wrong.
 
-        If the sampler has an index and there is no ``SamplerRefresh`` among the callbacks, one is added:
-        ``SamplerRefresh("auto")``, in a cluster ``SamplerRefresh("epoch")``. A ``FitCallback``,
-        such as ``BackupAndRestore``, surrounds the call and may change its arguments.
+        A sampler with an index gets a ``SamplerRefresh``, which tells when, unless the callbacks have one. A
+        ``FitCallback``, such as ``BackupAndRestore``, surrounds the call and may change its arguments.
         """
         arguments = bound_arguments(super().fit, x, *args, **kwargs)
         require_ready(self, arguments)

@@ -18,9 +18,7 @@ class LazySGD(RowSparseOptimizer):
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
         name: Name of the optimizer.
-        **options: ``seed``, an int, for the stochastic rounding of bfloat16 tables, whose slots are
-            float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
-            duplicate rows are summed.
+        **options: ``seed`` and ``clipnorm``, ``clipvalue`` or ``global_clipnorm``, as of ``LazyAdam``.
 
     Raises:
         ValueError: An option that would touch every row, or an unknown one; when built, see ``LazyAdam``.

@@ -27,9 +27,7 @@ class RowwiseAdagrad(RowSparseOptimizer):
             of a row has a root mean square of ``learning_rate``, whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
         name: Name of the optimizer.
-        **options: ``seed``, an int, for the stochastic rounding of bfloat16 tables, whose slots are
-            float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
-            duplicate rows are summed.
+        **options: ``seed`` and ``clipnorm``, ``clipvalue`` or ``global_clipnorm``, as of ``LazyAdam``.
 
     Raises:
         ValueError: A value outside its range, or an option that would touch every row; when built, see
