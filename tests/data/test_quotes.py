@@ -1,75 +1,45 @@
-import gzip
+import io
 from contextlib import nullcontext
 
-import pyarrow as pa
 import pytest
 
-from tfxc.data.quotes import QuotedLines
+from tfxc.data.quotes import Watched, check_quotes
 
 
-def lines_of(text, tmp_path):
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
-    lines = QuotedLines("t.csv", lambda: pa.input_stream(tmp_path / "t.csv.gz"), ",")
-    lines.note("a", pa.array([None, "x", "x\ny\r\nz"]), 0)
-    lines.note("a", pa.array(["x\ry"]), 3)
-    return lines
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 5, 1 << 18])
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "message"),
     [
-        ('a,b\n1,"open\n', 2),
-        ('a,b\n"1","x"\n"open', 3),
-        ('a,b\n\n1,"', 3),
-        ('a\n"x\ny"\n1,"x\ny"z,"', 5),
-        ('a\n1,27" monitor\n"x\ny"\n', 2),
-        ('"a" ,b\n1,2\n', 1),
+        ("1,open", None),  # nothing follows
+        ('1,"open\n', "line 2 is not closed"),
+        ('"1","x"\n2,"open\n', "line 3 is not closed"),
+        ('\n\n1,"\n\n', "line 4 is not closed"),
+        ('1,"x\ny"z,"\n', "line 2 .*next to text in line 3"),
+        ('1,"Hello\r\n2,"World"\r\n', "line 2 .*next to text in line 3"),
+        ('1,27" monitor\n"x","y ""z"" "\n2,"a"x b', None),
+        ('1,"x"y"\n"Weird Al" Yankovic,x\n', "in line 3 text follows"),
+        ('"x" y,27" "monitor"\n', "in line 2 text follows"),
+        ('"x \\"q\\" y",1\n', r"line 2 has a backslash before a quote.*write \"\" for"),
+        ('1,"x \\"q\\" y"\n"open\n2,3"\n', None),  # a bad row of a column that is read
+        ('1,"27"" monitor', None),
     ],
 )
-def test_the_line_of_a_broken_quote(text, line, chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfxc.data.quotes._BYTES_PER_CHUNK", chunk)
-    for start in ("", "\ufeff"):
-        message = rf"quote in line {line} is not closed.*'a' holds 3 .* in row 12"
-        with pytest.raises(ValueError, match=message):
-            lines_of(start + text, tmp_path).report(lambda position: position + 10)
+@pytest.mark.parametrize("start", ["a,b\n", "\ufeffa,b\n"])
+def test_broken_quotes(text, message, start):
+    """Column 0 is read."""
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        check_quotes("t.csv", io.BytesIO((start + text).encode()), ",", ["a", "b"], {0}, 10)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5, 1 << 18])
-@pytest.mark.parametrize(
-    "text", ["", '"\n"', '"a","b"\r\n"1 ""x\r\n""","2"', 'a\n""\n"""",""\n', '1,"\n\n"\n']
-)
-def test_quotes_in_order(text, chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfxc.data.quotes._BYTES_PER_CHUNK", chunk)
-    for start in ("", "\ufeff"):
-        with pytest.warns(UserWarning, match="'a' holds 3 line ends, the first in row 2. If these are not"):
-            lines_of(start + text, tmp_path).report(lambda position: position)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_inside_quotes_are_counted(end):
+    text = end.join(['"a', 'b",c', "1,x", "", "  ", '2,"x', "", 'y"', '"3', 'z",4', '5,"', '"']) + end
+    with pytest.warns(UserWarning, match="'c' holds 3 line ends, the first in row 11. If these are not"):
+        check_quotes("t.csv", io.BytesIO(text.encode()), ",", ["a\nb", "c"], {0}, 10)
+    with pytest.warns(UserWarning, match="'a' holds 2 line ends, the first in row 0. If"):
+        check_quotes("t.csv", io.BytesIO(text.encode()), ",", ["a\nb", "c"], {1}, 0)
 
 
-@pytest.mark.filterwarnings("error")
-def test_no_line_ends_no_second_look(tmp_path):
-    lines = QuotedLines("t.csv", None, ",")
-    lines.note("a", pa.array(["x", None, ""]), 0)
-    lines.note("a", pa.array([], pa.string()), 3)
-    lines.report(lambda position: position)
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 1 << 18])
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ('a,b\n1,"Weird Al" Yankovic\n', 2),
-        ('a,b\n"x" y,27" monitor\n\n"x","""Al"" ""\n"\n"x",""y\r\n', 6),  # column 0 is not read
-        ('a,b\n"x" y,27" "monitor"\n"x" , x\n"x" y,"x""y"', None),
-        ('a,b\n"x" y,"27"" monitor', None),  # not closed
-    ],
-)
-def test_the_line_of_a_quote_that_closes_early(text, line, chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfxc.data.quotes._BYTES_PER_CHUNK", chunk)
-    (tmp_path / "t.csv").write_text("\ufeff" + text, newline="")
-    lines = QuotedLines("t.csv", lambda: pa.input_stream(tmp_path / "t.csv"), ",", {1})
-    with lines.watched() as stream:
-        while stream.read(3):
-            pass
-    with pytest.raises(ValueError, match=f"in line {line} text follows") if line else nullcontext():
-        lines.report(None)
+def test_a_stream_notes_its_quotes():
+    for text, has_quotes in ((b"a,b\n" * 5, False), (b'a,"b"\n' * 5, True)):
+        with Watched(io.BytesIO(text)) as stream:
+            assert b"".join(iter(lambda: stream.read(3), b"")) == text and stream.has_quotes is has_quotes

@@ -34,18 +34,12 @@ class Table:
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Returns the numbers of rows in the table, from 0, for positions in the batches."""
-        return rows_of(self.skipped, positions)
+        known = np.array(self.skipped, np.int64)  # a copy: later rows may be skipped meanwhile
+        return positions + np.searchsorted(known - np.arange(len(known)), positions, side="right")
 
     def total(self, num_read: int) -> int:
         """Returns the number of all rows of the table, of which so many were in the batches."""
         return num_read + len(self.skipped)
-
-
-def rows_of(skipped: list[int], positions):
-    """Returns the numbers of rows, from 0, for positions among those that were not skipped."""
-    known = np.array(skipped, np.int64)  # a copy: later rows may be skipped meanwhile
-    before = known - np.arange(len(known))
-    return positions + np.searchsorted(before, positions, side="right")
 
 
 def plain_schema(given: pa.Schema, columns: list[str]) -> pa.Schema:

@@ -11,8 +11,8 @@ import pyarrow.csv
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.files import File
 from tfxc.data.headers import delimiter_of, own_names
-from tfxc.data.quotes import DOUBLED, QuotedLines, num_line_ends
-from tfxc.data.table import OtherType, Table, converted, rows_of, unreadable
+from tfxc.data.quotes import DOUBLED, Watched, check_quotes, num_line_ends
+from tfxc.data.table import OtherType, Table, converted, unreadable
 from tfxc.data.warn import warn
 
 _BLOCK = 1 << 23
@@ -34,10 +34,9 @@ def open_text(
 ) -> Table:
     """Opens columns of text files, each with a header.
 
-    The delimiter is the one by which the header has all columns. Those in `text`, and columns that nobody
-    asked for, are bytes, so that what is not UTF-8 only concerns its row. The first 8 MB decide the types of
-    the others. Where later values do not fit, the batches raise `OtherType`; `changes` tells how often they
-    did for a column, and each time a wider type is tried.
+    The delimiter is the one by which the header has all columns. Those in `text` are bytes, so that what is
+    not UTF-8 only concerns its row. The first 8 MB decide the types of the others. Where later values do not
+    fit, the batches raise `OtherType`; `changes` tells how often they did for a column.
 
     Raises ValueError for a file that cannot be read, and for a column that is missing or of unknown type.
     """
@@ -73,36 +72,30 @@ class _Rows:
             with _readable(file, self._encoding):
                 names = _reader(file.as_utf8(self._encoding), self._delimiter).schema.names
             own = own_names(self.schema.names, names, file)
-            self._offset = self._num_rows + len(self.skipped) - 2  # Arrow counts from 1, with the header
-            yield from self._of_file(file, names, own)
+            first_row = self._num_rows + len(self.skipped)
+            self._offset = first_row - 2  # Arrow counts from 1, with the header
+            stream = Watched(file.as_utf8(self._encoding))
+            yield from self._of_file(file, stream, names, own)
+            if stream.has_quotes:
+                read = {names.index(name) for name in own}
+                check_quotes(file, file.as_utf8(self._encoding), self._delimiter, names, read, first_row)
             _warn_without_end(file, self._encoding)
 
-    def _of_file(self, file, names, own):
-        kinds = dict.fromkeys(names, pa.binary()) | dict(zip(own, self.schema.types, strict=True))
+    def _of_file(self, file, stream, names, own):
+        kinds = dict(zip(own, self.schema.types, strict=True))
         wanted = dict(zip(own, self.schema.names, strict=True))
-        others = [number for number, name in enumerate(names) if name not in wanted]
-        columns = set(range(len(names))) - set(others)
-        lines = QuotedLines(file, lambda: file.as_utf8(self._encoding), self._delimiter, columns)
-        for number in others:
-            name = names[number]
-            lines.note(name.partition("\n")[0], pa.array([name]), 0)  # the header may span rows, too
         may_change = {
             number: wanted[name] for number, name in enumerate(names) if wanted.get(name) in self._may_change
         }
         with _readable(file, self._encoding):
-            reader = _reader(lines.watched(), self._delimiter, kinds, self._reject)
+            reader = _reader(stream, self._delimiter, own, kinds, self._reject)
         while True:
             with _readable(file, self._encoding, may_change):
                 batch = next(reader, None)
             if batch is None:
-                break
-            for number in others:
-                lines.note(names[number], batch.column(number), self._num_rows)
-            for name in own:
-                lines.note_escapes(batch[name])
+                return
             self._num_rows += len(batch)
-            yield converted(batch.select(own).rename_columns(self.schema.names), self.schema)
-        lines.report(lambda position: rows_of(self.skipped, position))
+            yield converted(batch.rename_columns(self.schema.names), self.schema)
 
     def _reject(self, row):
         if not row.text.strip():
@@ -132,13 +125,13 @@ def _warn_without_end(file, encoding):
         )
 
 
-def _reader(stream, delimiter, kinds=None, reject=lambda row: "skip"):
+def _reader(stream, delimiter, columns=None, kinds=None, reject=lambda row: "skip"):
     return pyarrow.csv.open_csv(
         stream,
         # With threads, Arrow does not know the number of an invalid row.
         pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
         pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=reject),
-        pyarrow.csv.ConvertOptions(column_types=kinds),
+        pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=columns),
     )
 
 
