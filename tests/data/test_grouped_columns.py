@@ -7,14 +7,13 @@ from tfxc.data.grouped_columns import GroupedColumns, GroupedFiles
 
 
 @pytest.mark.parametrize("timed", [False, True])
-@pytest.mark.parametrize("kind", ["known", "unknown", "too few", "files"])
+@pytest.mark.parametrize("kind", ["memory", "files"])
 def test_blocks_in_order_of_users_and_times(kind, timed, tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.grouped_columns._ROWS_PER_BLOCK", 16)
     random = np.random.default_rng(0)
     users, times = random.integers(0, 6, 100).astype(np.int32), random.integers(0, 9, 100)
     items = np.arange(100, dtype=np.int32)
-    num_rows = {"known": 100, "unknown": None, "too few": 30}
-    columns = GroupedFiles(str(tmp_path)) if kind == "files" else GroupedColumns(num_rows[kind])
+    columns = GroupedFiles(str(tmp_path)) if kind == "files" else GroupedColumns()
     for start in range(0, 100, 13):
         block = {"users": users, "items": items, **({"times": times} if timed else {})}
         columns.append({name: values[start : start + 13] for name, values in block.items()})

@@ -41,33 +41,15 @@ def sort_by_time(
             return
         owners = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
         if shuffle is None:
-            order = _order(owners, times[block])
+            order = np.lexsort((times[block], owners))
         else:
             order = np.random.default_rng([shuffle % 2**64, first]).permutation(len(owners))
-            order = order[_order(owners[order], times[block][order])]
+            order = order[np.lexsort((times[block][order], owners[order]))]
         for array in (times, *others):
             array[block] = array[block][order]
 
     with ThreadPoolExecutor(pa.cpu_count()) as pool:  # NumPy's sort releases Python's lock
         collections.deque(pool.map(sort, _blocks(offsets)), maxlen=0)
-
-
-def _order(owners: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Returns positions sorted stably by owner and time."""
-    if times.dtype.kind in "mM":
-        times = times.view(np.int64)
-    elif times.itemsize < 8:  # their differences may overflow
-        times = times.astype(np.float64 if times.dtype.kind == "f" else np.int64)
-    time_bits = (int(times.max()) - int(times.min())).bit_length()
-    position_bits = len(times).bit_length()
-    fits = int(owners.max()).bit_length() + time_bits + position_bits < 64
-    if not fits or (times.dtype.kind == "f" and (times != np.floor(times)).any()):
-        return np.lexsort((times, owners))
-    # Sorting owner, time and position packed into one integer takes a fifth of the time.
-    keys = (owners << time_bits) | (times - times.min()).astype(np.int64)
-    keys = (keys << position_bits) | np.arange(len(times))
-    keys.sort()
-    return keys & ((1 << position_bits) - 1)
 
 
 def decreases_inside(offsets: np.ndarray, times: np.ndarray) -> bool:

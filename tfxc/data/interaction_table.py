@@ -81,11 +81,6 @@ class InteractionTable:
         self.num_left_out = 0
 
     @property
-    def num_rows(self) -> int | None:
-        """The number of rows, including bad ones; None if it is not known before reading."""
-        return self._table.num_rows
-
-    @property
     def vocabulary(self) -> Vocabulary:
         """The given class ids, or those of all items; complete after the last block."""
         return Vocabulary(self.items.names()) if self._vocabulary is None else self._vocabulary

@@ -74,7 +74,7 @@ def _grouped(rows: InteractionTable, store):
 
 
 def _in_memory(rows: InteractionTable, choices: Choices) -> Sequences:
-    offsets, arrays = _grouped(rows, GroupedColumns(rows.num_rows, choices.shuffle))
+    offsets, arrays = _grouped(rows, GroupedColumns(choices.shuffle))
     return Sequences(
         arrays["items"],
         offsets,
