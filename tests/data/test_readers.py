@@ -5,6 +5,7 @@ import datetime
 import decimal
 import gzip
 import json
+import lzma
 import uuid
 from pathlib import Path
 
@@ -227,10 +228,14 @@ def test_what_the_line_readers_leave_to_from_frame(tmp_path):
 
 
 @pytest.mark.parametrize("read", [from_frame, read_csv])
-def test_suffixes_in_capitals(read, tmp_path):
-    path = tmp_path / "LOG.CSV.GZ"
-    path.write_bytes(gzip.compress(b"u,i\nann,tea\n"))
+@pytest.mark.parametrize(("suffix", "pack"), [("GZ", gzip.compress), ("xz", lzma.compress)])
+def test_packed_files_and_suffixes_in_capitals(suffix, pack, read, tmp_path):
+    path = tmp_path / f"LOG.CSV.{suffix}"
+    path.write_bytes(pack(b"u,i\nann,tea\n"))
     assert names_of(read(path, "u", "i")) == {"ann": ["tea"]}
+    path.write_bytes(pack(b"u,i\nann,tea\n")[:-9])
+    with pytest.raises(ValueError, match=f"LOG.CSV.{suffix} cannot be"):
+        read(path, "u", "i")
 
 
 def test_frames_of_other_numbers():

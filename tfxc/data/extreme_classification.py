@@ -101,7 +101,7 @@ def read_extreme_classification(
     feature that is repeated in a line are added. Repeated labels count once.
 
     Args:
-        path: the file of both, or of the features; ``.txt``, plain, ``.gz`` or ``.xz``. One of features may
+        path: the file of both, or of the features; ``.txt``, plain or packed. One of features may
             be ``.npz`` or ``.npy``.
         on_error: ``"raise"``, or ``"skip"`` to leave points with bad lines out with one warning a file.
         labels: the file of the labels, if there are two; ``.txt`` or ``.npz``.

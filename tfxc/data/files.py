@@ -2,8 +2,8 @@
 
 import codecs
 import glob
-import io
 import logging
+import lzma
 import os
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
-_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": None}  # as Arrow calls them
+_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}  # as Arrow calls them
 _KINDS = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -24,6 +24,7 @@ _KINDS = {
     ".ndjson": "json",
     ".json": "json",
 }
+DAMAGED = (pa.ArrowException, OSError, EOFError, lzma.LZMAError)  # what reading a damaged file raises
 _logger = logging.getLogger(__name__)
 
 
@@ -64,27 +65,23 @@ class File:
         return self.system or pyarrow.fs.LocalFileSystem()
 
     def size(self) -> int:
-        """Returns the number of bytes."""
-        return self.file_system.get_file_info(self.path).size
+        """Returns the number of bytes, 0 if it is not known."""
+        return self.file_system.get_file_info(self.path).size or 0
 
-    def open(self):
+    def open(self) -> pa.NativeFile:
         """Opens it for reading bytes as they are. A missing file raises FileNotFoundError."""
-        if self.system is None:
-            return open(self.path, "rb")
-        return io.BufferedReader(self.system.open_input_stream(self.path, compression=None))
+        return self.file_system.open_input_file(self.path)
 
-    def as_utf8(self, encoding: str | None) -> pa.NativeFile:
-        """Opens it as a stream of Arrow in UTF-8, decompressed as its suffix tells.
+    def as_utf8(self, encoding: str | None, raw: pa.NativeFile | None = None) -> pa.NativeFile:
+        """Opens it, or what `open` returned, as a stream in UTF-8, decompressed as its suffix tells.
 
-        Raises ValueError for what is packed by xz, and for an unknown encoding.
+        Raises ValueError for an unknown encoding.
         """
+        encoding, stream = known_encoding(encoding), raw or self.open()
         if self.packing == ".xz":
-            raise ValueError(
-                f"{self} is packed by xz, which only tfxc.data.read_csv and read_interactions read: "
-                "decompress it first."
-            )
-        encoding = known_encoding(encoding)
-        stream = self.file_system.open_input_stream(self.path, compression=_PACKED.get(self.packing))
+            stream = pa.PythonFile(lzma.LZMAFile(stream))  # noqa: SIM115
+        elif self.packing:
+            stream = pa.CompressedInputStream(stream, _PACKED[self.packing])
         return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
 
 

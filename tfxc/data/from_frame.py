@@ -45,7 +45,7 @@ def from_frame(
         frame: a pandas or Polars DataFrame, a LazyFrame, an Arrow table or another object with
             `__arrow_c_stream__`; or a path, a pattern such as `"part-*.parquet"`, a folder, or a list of
             paths, of files of Parquet, text with a header and a delimiter (`.csv`, `.tsv`, `.txt`, `.inter`)
-            or JSON lines (`.jsonl`). Text may be packed (`.gz`, `.bz2`, `.zst`). Folders such as
+            or JSON lines (`.jsonl`). Text may be packed (`.gz`, `.bz2`, `.zst`, `.xz`). Folders such as
             `day=2024-05-01` are a column of their Parquet files. Paths may be URIs: `file://`, `s3://`,
             `gs://`, `hdfs://`.
         user: name of the column of users (or sessions).

@@ -48,7 +48,7 @@ def read_interactions(
     What the data alone cannot settle is told in a warning, which names the option that settles it.
 
     Args:
-        path: the file or its URI, plain, `.gz` or `.xz`.
+        path: the file or its URI, plain or packed, such as `.gz`.
         columns: a name for each field of a line. `"user"` and `"item"` are required, `"time"` is optional
             (twice for a day and a time of day), and fields of other names are ignored. By default the fields
             are `user item` or `user item time`, depending on the first line. A first line of names with
@@ -122,7 +122,7 @@ def read_csv(
     `user_id:token`.
 
     Args:
-        path: the file or its URI, plain, `.gz` or `.xz`.
+        path: the file or its URI, plain or packed, such as `.gz`.
         user: name of the column of users (or sessions).
         item: name of the column of items.
         time: name of the column of times, numbers or ISO 8601 dates, or two names, of the day and of the time

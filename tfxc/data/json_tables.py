@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.json
 
-from tfxc.data.files import File
+from tfxc.data.files import DAMAGED, File
 from tfxc.data.table import OtherType, Table, check_columns, guarded, unreadable
 
 _HEAD = 1 << 20
@@ -35,7 +35,7 @@ def open_json(
             if line.strip() and (line.endswith(b"\n") or len(lines) == 1):  # the last may go on
                 for key, value in json.loads(line).items():
                     found.setdefault(key, set()).update([type(value)] * (value is not None))
-    except (pa.ArrowException, OSError, ValueError, AttributeError, RecursionError) as error:
+    except (*DAMAGED, ValueError, AttributeError, RecursionError) as error:
         hint = "JSON needs one object a line, in UTF-8. "
         raise unreadable(f"{name}, line {number},", error, hint) from error
     check_columns(columns, list(found), name)

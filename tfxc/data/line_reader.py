@@ -2,18 +2,15 @@
 
 import contextlib
 import csv
-import gzip
 import io
 import logging
-import lzma
 import os
-import zlib
 from collections.abc import Iterator
 
 from tqdm import tqdm
 
 from tfxc.data.bad_rows import BadRows
-from tfxc.data.files import known_encoding, one_file
+from tfxc.data.files import DAMAGED, known_encoding, one_file
 from tfxc.data.quotes import DOUBLED
 from tfxc.data.warn import warn
 
@@ -25,28 +22,22 @@ _MARK = "\ufeff"  # of the order of bytes; it is no text
 
 
 class LineReader:
-    """Iterates over the decoded lines of a plain, `.gz` or `.xz` file and remembers the bad ones.
+    """Iterates over the decoded lines of a file, plain or packed, and remembers the bad ones.
 
     The reader itself rejects a line that is not UTF-8, and never yields it. The caller rejects others with
     `reject`, and ends with `report`, which obeys `on_error`, `"raise"` or `"skip"`. The reader warns if the
     last line has no line end, and logs the number of lines. On a terminal it shows a progress bar for files
     of more than 32 MiB. `number` is that of the current line, from 1, and `bad` collects the bad ones.
 
-    Args:
-        path: the file or its URI.
-        on_error: what `report` does.
-        encoding: None for UTF-8. Only a file in UTF-8 can have single lines that are none.
-
-    Raises:
-        ValueError: for what is no path of one file, a file of another compression or of no text, which the
-            suffix tells, or an unknown encoding.
+    Raises ValueError for what is no path of one file, a file of no text, which the suffix tells, or an
+    unknown encoding. Only a file in UTF-8, encoding None, can have single lines that are none.
     """
 
     def __init__(self, path, on_error: str = "raise", encoding: str | None = None):
         self.file = one_file(path)
         self.path = os.fspath(path)
-        if self.file.packing not in ("", ".gz", ".xz") or self.path.endswith(".zip"):
-            raise ValueError(f"{self.path} must be plain text, .gz or .xz: decompress it first.")
+        if self.path.endswith(".zip"):
+            raise ValueError(f"{self.path} is an archive, not a file of text: unpack it first.")
         if self.file.kind == "parquet":
             raise ValueError(f"{self.path} is a file of Parquet: tfxc.data.from_frame reads it.")
         self.number = 0
@@ -57,39 +48,52 @@ class LineReader:
 
     def head(self) -> str:
         """Returns the first 64 KiB as text."""
-        with self.file.open() as raw, self._readable():
-            head = (
-                _decompressed(self.file.packing, raw).read(_HEAD).decode(self._encoding or "utf-8", "replace")
-            )
-            return head.removeprefix(_MARK)
+        with self._lines(None) as lines:
+            return lines.read(_HEAD).decode("utf-8", "replace").removeprefix(_MARK)
 
     def __iter__(self) -> Iterator[str]:
-        size = self.file.size() or 0
+        size = self.file.size()
         quiet = None if size > _PROGRESS_BYTES else True  # None: show the bar on a terminal only
-        bar = tqdm(total=size, unit="B", unit_scale=True, disable=quiet)
-        with self.file.open() as raw, bar, self._readable():
-            lines = _decompressed(self.file.packing, raw)
-            if self._encoding is None:
-                yield from self._decoded(lines, raw, bar)
-            else:
-                with io.TextIOWrapper(lines, self._encoding, newline="\n") as text:
-                    yield from self._decoded(text, raw, bar)
+        line = b"\n"
+        with (
+            tqdm(total=size, unit="B", unit_scale=True, disable=quiet) as bar,
+            self.file.open() as raw,
+            self._lines(raw) as lines,
+        ):
+            for number, line in enumerate(lines, 1):
+                self.number = number
+                if number % _PROGRESS_LINES == 0:
+                    bar.update(raw.tell() - bar.n)
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError as error:
+                    why = f"not UTF-8 at byte {error.start}: {line[:40]!r}; pass the file's encoding"
+                    self.bad.reject(number, why)
+                else:
+                    yield text.removeprefix(_MARK) if number == 1 else text
+        _logger.info("%s: %d lines", self.path, self.number)
+        if not line.endswith(b"\n"):
+            warn(
+                f"{self.path}: line {self.number}, the last, has no line end ({line[-40:]!r}). It was read "
+                "as it is. If the file is truncated there, fetch it again."
+            )
 
     @contextlib.contextmanager
-    def _readable(self):
-        """Turns what goes wrong in decompressing and decoding into a ValueError."""
-        try:
-            yield
-        except UnicodeError as error:
-            raise ValueError(
-                f"{self.path} must be {self._encoding}, but line {self.number + 1} or one soon after it is "
-                f"not ({error}): pass another encoding."
-            ) from error
-        except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{self.path} cannot be decompressed after line {self.number} ({error}): the file is "
-                "truncated, damaged, or not what its suffix says. Fetch it again."
-            ) from error
+    def _lines(self, raw) -> Iterator[io.BufferedReader]:
+        """Opens the lines in UTF-8. What goes wrong in decompressing and decoding becomes a ValueError."""
+        with io.BufferedReader(self.file.as_utf8(self._encoding, raw), _HEAD) as lines:
+            try:
+                yield lines
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{self.path} must be {self._encoding}, but line {self.number + 1} or one soon after it "
+                    f"is not ({error}): pass another encoding."
+                ) from error
+            except DAMAGED as error:
+                raise ValueError(
+                    f"{self.path} cannot be decompressed after line {self.number} ({error}): the file is "
+                    "truncated, damaged, or not what its suffix says. Fetch it again."
+                ) from error
 
     def fields(self, delimiter: str | None) -> Iterator[list[str]]:
         """Yields the stripped fields of each line that is not blank. None splits at white space."""
@@ -121,27 +125,6 @@ class LineReader:
             self._has_escape |= '\\"' in line
             yield line
 
-    def _decoded(self, lines, raw, bar) -> Iterator[str]:
-        line: str | bytes = b"\n"
-        for number, line in enumerate(lines, 1):
-            self.number = number
-            if number % _PROGRESS_LINES == 0:
-                bar.update(raw.tell() - bar.n)
-            try:
-                text = line if isinstance(line, str) else line.decode()
-            except UnicodeDecodeError as error:
-                self.bad.reject(
-                    number, f"not UTF-8 at byte {error.start}: {line[:40]!r}; pass the file's encoding"
-                )
-            else:
-                yield text.removeprefix(_MARK) if number == 1 else text
-        _logger.info("%s: %d lines", self.path, self.number)
-        if line[-1:] not in ("\n", b"\n"):
-            warn(
-                f"{self.path}: line {self.number}, the last, has no line end ({line[-40:]!r}). It was read "
-                "as it is. If the file is truncated there, fetch it again."
-            )
-
     def reject(self, reason):
         """Counts the current line, or CSV record, as bad."""
         spans_lines = self._first is not None and self._first < self.number
@@ -151,11 +134,3 @@ class LineReader:
     def report(self):
         """Raises a ValueError about the bad lines, or warns once if they are to be skipped."""
         self.bad.report(self.number)
-
-
-def _decompressed(packing, raw):
-    if packing == ".gz":
-        return gzip.GzipFile(fileobj=raw)
-    if packing == ".xz":
-        return io.BufferedReader(lzma.LZMAFile(raw))
-    return raw

@@ -25,7 +25,7 @@ def read_sequences(
     Blank lines are ignored.
 
     Args:
-        path: the file, plain, `.gz` or `.xz`.
+        path: the file, plain or packed, such as `.gz`.
         delimiter: string between the fields; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
@@ -58,7 +58,7 @@ def read_sessions(
     vocabulary of the training sessions.
 
     Args:
-        path: the file, plain, `.gz` or `.xz`.
+        path: the file, plain or packed, such as `.gz`.
         delimiter: string between the items; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.

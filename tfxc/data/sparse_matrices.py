@@ -35,7 +35,7 @@ def read_sparse_matrix(
     It has a row for each point, or for each label of label features, and a column for each feature or label.
 
     Args:
-        path: text (`.txt`, also `.gz` or `.xz`) with the header `num_rows num_columns` and a line
+        path: text (`.txt`, also packed) with the header `num_rows num_columns` and a line
             `id:value id:value ...` for each row; `.npz` as SciPy writes it; `.npy`, or `.npz` of one array,
             dense [N, F]; or JSON lines (`.json`, `.jsonl`) whose objects hold ids under `field`. Values of an
             id that is repeated in a row are added.
@@ -81,7 +81,7 @@ def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") ->
     Pass them to `classification_dataset(points, ..., filter_labels=)`.
 
     Args:
-        path: the file, such as `filter_labels_test.txt`; plain, `.gz` or `.xz`. It may be empty.
+        path: the file, such as `filter_labels_test.txt`; plain or packed, such as `.gz`. It may be empty.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
 
     Returns:
@@ -115,7 +115,7 @@ def read_texts(
     """Reads a text for each point or label: one a line, or a field of an object a line.
 
     Args:
-        path: the file, such as `trn_X.txt`, `Y.txt` or `trn.json.gz`; plain, `.gz` or `.xz`.
+        path: the file, such as `trn_X.txt`, `Y.txt` or `trn.json.gz`; plain or packed, such as `.gz`.
         field: of the objects, in a file of JSON lines.
         encoding: None for UTF-8. Older files are "latin-1".
         on_error: `"raise"`, or `"skip"` to make texts of bad lines empty, with one warning.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from tfxc.data.files import DAMAGED
+
 ROWS_PER_BATCH = 1 << 17
 
 
@@ -105,5 +107,5 @@ def guarded(source, batches):
     """Yields batches; an error of Arrow becomes a ValueError that names the source."""
     try:
         yield from batches
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except (*DAMAGED, UnicodeError) as error:
         raise unreadable(source, error) from error

@@ -42,7 +42,7 @@ def read_text(
     number is logged.
 
     Args:
-        path: the file, plain, `.gz` or `.xz`.
+        path: the file, plain or packed, such as `.gz`.
         min_count: the fewest occurrences of a word with a class of its own, at least 1.
         vocabulary: class ids to use instead, for held-out text; other words become its `<unk>`.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
@@ -79,7 +79,7 @@ def read_tokens(
     (tokens of equal counts in alphabetical order).
 
     Args:
-        path: the file, plain, `.gz` or `.xz`.
+        path: the file, plain or packed, such as `.gz`.
         vocabulary: class ids to use instead, for held-out text; other tokens become its `<unk>`.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
 

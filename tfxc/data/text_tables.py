@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from tfxc.data.bad_rows import BadRows
-from tfxc.data.files import File
+from tfxc.data.files import DAMAGED, File
 from tfxc.data.headers import delimiter_of, own_names
 from tfxc.data.quotes import DOUBLED, Watched, check_quotes, num_line_ends
 from tfxc.data.table import OtherType, Table, converted, unreadable
@@ -149,7 +149,7 @@ def _readable(file, encoding, may_change=None):
             f"{file} must be {encoding or 'UTF-8'}, but {where} ({error}): save it as UTF-8, or pass "
             'encoding= "latin-1", "cp1252" or what it is. (What Excel calls Unicode text is UTF-16.)'
         ) from error
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGED as error:
         number = re.match(r"In CSV column #(\d+): .*CSV conversion error", str(error))
         if may_change and number and int(number[1]) in may_change:
             raise OtherType([may_change[int(number[1])]]) from error
