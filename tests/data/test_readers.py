@@ -174,41 +174,25 @@ def test_a_column_that_nobody_asked_for_may_hold_anything(rest, tmp_path, monkey
 
 def test_a_wanted_column_that_is_empty_at_first(tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
-    path = written(tmp_path, "u,i,t,n\n" + "ann,tea,,\n" * 30 + "bob,rum,2024-05-01,3\n")
+    path = written(tmp_path, "u,i,t\n" + "ann,tea,\n" * 30 + "bob,rum,2024-05-01\n")
     with pytest.warns(UserWarning, match="30 bad of 31"):
         assert names_of(from_frame(path, "u", "i", "t", on_error="skip")) == {"bob": ["rum"]}
-    with pytest.raises(ValueError, match="30 bad of 31 rows\n  row 0: the n is null"):
-        from_frame(path, "u", "i", columns=["n"])
 
 
-@pytest.mark.parametrize(
-    ("values", "held"),
-    [
-        (["1"] * 30 + ["2.5"], [1.0, 2.5]),
-        ([""] * 30 + ["7"], [7]),
-        ([""] * 30 + ["7", "2.5"], [7.0, 2.5]),
-        ([""] * 30 + ["S"], [-1, 0]),
-        (["1"] * 30 + ["S"], "In CSV column #2: .* invalid value 'S'.* read the file with pandas"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*30 bad of 3")
-def test_a_wanted_column_whose_first_values_mislead(values, held, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("first", "rest"), [("1", "2.5"), ("", "7"), ("1", "S")])
+def test_a_wanted_column_whose_first_values_mislead(first, rest, tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
-    path = written(tmp_path, "u,i,n\n" + "".join(f"ann,tea,{value}\n" for value in values))
-    if isinstance(held, str):
-        with pytest.raises(ValueError, match=held):
-            from_frame(path, "u", "i", columns=["n"])
-        return
-    own = from_frame(path, "u", "i", columns=["n"], on_error="skip").columns["n"].values
-    assert list(dict.fromkeys(own.tolist())) == held and own.dtype.kind == np.array(held).dtype.kind
+    rows = "".join(f"ann,tea,{value}\n" for value in [first] * 30 + [rest])
+    with pytest.raises(ValueError, match=f"In CSV column #2: .* '{rest}'.* read the file with pandas"):
+        from_frame(written(tmp_path, "u,i,n\n" + rows), "u", "i", columns=["n"])
 
 
 def test_json_numbers_that_are_no_integers_later(tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.json_tables._HEAD", 64)
     rows = [{"u": 7, "i": "tea", "t": time} for time in [1] * 9 + [2.5]]
     path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
-    log = from_frame(path, "u", "i", "t")
-    assert log.user_ids == ["7"] and log.times[-2:].tolist() == [1, 2.5]
+    with pytest.raises(ValueError, match="JSON to int64.* read the file with pandas"):
+        from_frame(path, "u", "i", "t")
 
 
 def test_a_row_of_another_length_that_is_not_utf8(tmp_path, capfd):

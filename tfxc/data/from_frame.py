@@ -1,7 +1,6 @@
 """Reads interactions from data frames, Arrow tables, Parquet and CSV files, also larger than memory."""
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tfxc.data.bad_rows import BadRows
@@ -9,7 +8,7 @@ from tfxc.data.choices import Choices
 from tfxc.data.column import Column
 from tfxc.data.interaction_table import is_number
 from tfxc.data.sequences import Sequences, check_column_name
-from tfxc.data.table import OtherType, Table
+from tfxc.data.table import Table
 from tfxc.data.table_sequences import table_sequences, time_columns
 from tfxc.data.tables import open_table
 from tfxc.data.vocabulary import Vocabulary
@@ -111,17 +110,10 @@ def from_frame(
     times = time_columns(time)
     named = [user, item, *times]
     text = named + [name for name, of_column in vocabularies.items() if of_column is not None]
-    changes: Counter = Counter()
-    while True:
-        bad = BadRows(source, "row", on_error)
-        table = open_table(frame, named + list(vocabularies), text, bad, encoding, changes)
-        _check_numbers(table, given)
-        try:
-            return table_sequences(
-                table, user, item, times, bad, choices, vocabulary, vocabularies, directory
-            )
-        except OtherType as error:  # the first values of a file misled about its types: read it again
-            changes.update(error.columns)
+    bad = BadRows(source, "row", on_error)
+    table = open_table(frame, named + list(vocabularies), text, bad, encoding)
+    _check_numbers(table, given)
+    return table_sequences(table, user, item, times, bad, choices, vocabulary, vocabularies, directory)
 
 
 def _check_numbers(table: Table, columns: Mapping[str, Column]):

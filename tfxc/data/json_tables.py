@@ -1,28 +1,24 @@
 """Reads columns of files with one JSON object a line."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.json
 
 from tfxc.data.files import DAMAGED, File
-from tfxc.data.table import OtherType, Table, check_columns, guarded, unreadable
+from tfxc.data.table import Table, check_columns, guarded, unreadable
 
 _HEAD = 1 << 20
 _BLOCK = 1 << 23
 _KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 
-def open_json(
-    files: list[File], columns: list[str], name: str, encoding: str | None, changes: Mapping[str, int]
-) -> Table:
+def open_json(files: list[File], columns: list[str], name: str, encoding: str | None) -> Table:
     """Opens columns of files of JSON lines. Columns that nobody asked for may hold anything.
 
-    The first MB decides the types. If later numbers are no integers, the batches raise `OtherType`, and
-    `changes` then counts the columns.
-
-    Raises ValueError for a file that is none, or a column that is missing there, or of several types.
+    The first MB decides the types. Raises ValueError for a file that is none, or a column that is missing
+    there, or of several types.
     """
     found: dict[str, set] = {}
     number = 0
@@ -39,8 +35,6 @@ def open_json(
         hint = "JSON needs one object a line, in UTF-8. "
         raise unreadable(f"{name}, line {number},", error, hint) from error
     check_columns(columns, list(found), name)
-    for column in changes:
-        found[column] = {float}
     schema = pa.schema([(column, _kind(column, found[column], name)) for column in columns])
     return Table(name, schema, guarded(name, _batches(files, schema, encoding)))
 
@@ -60,11 +54,5 @@ def _batches(files, schema, encoding) -> Iterator[pa.RecordBatch]:
     parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     options = pyarrow.json.ReadOptions(use_threads=False, block_size=_BLOCK)
     for file in files:
-        try:
-            for batch in pyarrow.json.open_json(file.as_utf8(encoding), options, parse):
-                yield batch.select(schema.names)
-        except pa.ArrowInvalid as error:
-            integers = [field.name for field in schema if pa.types.is_integer(field.type)]
-            if integers and "Failed to convert JSON to int64" in str(error):
-                raise OtherType(integers) from error
-            raise
+        for batch in pyarrow.json.open_json(file.as_utf8(encoding), options, parse):
+            yield batch.select(schema.names)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.files import DAMAGED, known_encoding, one_file
 from tfxc.data.quotes import DOUBLED
-from tfxc.data.warn import warn
+from tfxc.data.warn import warn_of_cut
 
 _logger = logging.getLogger(__name__)
 _PROGRESS_BYTES = 32 << 20
@@ -73,10 +73,7 @@ class LineReader:
                     yield text.removeprefix(_MARK) if number == 1 else text
         _logger.info("%s: %d lines", self.path, self.number)
         if not line.endswith(b"\n"):
-            warn(
-                f"{self.path}: line {self.number}, the last, has no line end ({line[-40:]!r}). It was read "
-                "as it is. If the file is truncated there, fetch it again."
-            )
+            warn_of_cut(f"{self.path}: line {self.number}, the last,", line[-40:])
 
     @contextlib.contextmanager
     def _lines(self, raw) -> Iterator[io.BufferedReader]:

@@ -25,10 +25,10 @@ def line_break_in(what: str) -> str:
 
 
 class Watched(io.RawIOBase):
-    """A stream that notes whether it has quotes while it is read."""
+    """A stream that notes whether it has quotes, and how it ends, while it is read."""
 
     def __init__(self, stream):
-        self._stream, self.has_quotes = stream, False
+        self._stream, self.has_quotes, self.last = stream, False, b"\n"
 
     def readable(self) -> bool:
         return True
@@ -36,6 +36,7 @@ class Watched(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         block = self._stream.read(size)
         self.has_quotes = self.has_quotes or b'"' in block
+        self.last = block[-40:] or self.last
         return block
 
 

@@ -86,14 +86,6 @@ def check_columns(columns: list[str], names: list[str], source, hint: str = ""):
             raise ValueError(f"The column {name!r} occurs twice, in {source} or among {columns}.")
 
 
-class OtherType(ValueError):
-    """Some columns of a text file hold later values that do not fit the type of its first ones."""
-
-    def __init__(self, columns: list[str]):
-        super().__init__(f"The columns {columns} change their types.")
-        self.columns = columns
-
-
 def unreadable(source, error, hint: str = "") -> ValueError:
     """Returns the error of a file that Arrow cannot read."""
     return ValueError(

@@ -1,7 +1,6 @@
 """Opens data frames and files as tables."""
 
 import os
-from collections import Counter
 
 import pyarrow as pa
 
@@ -14,12 +13,7 @@ from tfxc.data.text_tables import open_text
 
 
 def open_table(
-    frame,
-    columns: list[str],
-    text: list[str],
-    bad: BadRows,
-    encoding: str | None = None,
-    changes: Counter | None = None,
+    frame, columns: list[str], text: list[str], bad: BadRows, encoding: str | None = None
 ) -> Table:
     """Opens some columns of a data frame, an Arrow table or files.
 
@@ -30,23 +24,22 @@ def open_table(
         text: columns that stay strings when read from a text file: "007" is not 7.
         bad: collects the rows of a text file that have too few or too many fields.
         encoding: of text files; None for UTF-8.
-        changes: how often `OtherType` named a column before. Each time a wider type is tried.
 
     Raises:
         ValueError: for another kind of frame or file, a folder without data, or a column that is missing or
             occurs twice.
     """
     if isinstance(frame, str | os.PathLike | list | tuple):
-        files, changes = find_files(frame), changes or Counter()
+        files = find_files(frame)
         kinds = {file.kind or "parquet" for file in files}
         if len(kinds) > 1:
             raise ValueError(
                 f"{bad.source} holds files of several kinds, {sorted(kinds)}: pass those of one kind."
             )
         if kinds == {"csv"}:
-            return open_text(files, columns, text, bad, encoding, changes)
+            return open_text(files, columns, text, bad, encoding)
         if kinds == {"json"}:
-            return open_json(files, columns, bad.source, encoding, changes)
+            return open_json(files, columns, bad.source, encoding)
         return open_parquet(files, columns, text, bad.source)
     if hasattr(frame, "collect_schema") and not hasattr(frame, "__arrow_c_stream__"):  # a LazyFrame of Polars
         check_columns(columns, frame.collect_schema().names(), bad.source)

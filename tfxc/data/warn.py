@@ -13,3 +13,11 @@ def warn(message: str):
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
+
+
+def warn_of_cut(what: str, line: bytes):
+    """Warns of the last line of a text, whose end may be missing."""
+    warn(
+        f"{what} has no line end ({line!r}). It was read as it is. If the file is truncated there, fetch it "
+        "again."
+    )
