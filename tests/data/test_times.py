@@ -34,7 +34,7 @@ def test_numbers_are_seconds():
     times, reasons = read([1.5, float("nan"), None, float("inf")])
     assert times[0] == 1.5 and times.dtype == np.float64
     assert reasons[1] == "the time nan is not a finite number" and reasons[2] == "the time is null"
-    assert read([2**53, -5], pa.int64())[0].tolist() == [2.0**53, -5]
+    assert read([2**53 - 1, -5], pa.int64())[0].tolist() == [2.0**53 - 1, -5]
     with pytest.raises(ValueError, match=r"'when' reach \d+, .* pass time_format=.ns."):
         read([10**18], pa.int64())
 
@@ -132,4 +132,3 @@ def test_what_is_no_point_in_time(point):
 def test_integers_that_are_not_exact_as_seconds_are_refused_as_text_too():
     with pytest.raises(ValueError, match="not exact"):
         read(["5", "9007199254740993"])
-    assert read(["9007199254740992"])[0][0] == 2.0**53 and read(["1e300"])[0][0] == 1e300

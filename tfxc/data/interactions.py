@@ -123,14 +123,10 @@ def read_csv(
 
     Args:
         path: the file or its URI, plain or packed, such as `.gz`.
-        user: name of the column of users (or sessions).
-        item: name of the column of items.
-        time: name of the column of times, numbers or ISO 8601 dates, or two names, of the day and of the time
-            of day; None keeps the order of the file.
+        user, item, time: names of columns, see `from_frame`.
         delimiter: one character between the fields; None takes the one of `,`, tab, `;` and `|` by which the
             header has these columns.
-        vocabulary: class ids to use; a record with an item outside it is a bad one.
-        on_error: `"raise"`, or `"skip"` to leave bad records out with one warning.
+        vocabulary, on_error: see `read_interactions`.
         ties, seed, missing, encoding, time_format: see `from_frame`.
 
     Raises:

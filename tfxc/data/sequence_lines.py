@@ -43,7 +43,7 @@ def read_sequences(
         >>> sequences.user_ids, sequences[0].tolist()
         (['ann', 'bob'], [0, 1, 0])
     """
-    return _read(path, delimiter, vocabulary, LineReader(path, on_error), with_users=True)
+    return _read(path, delimiter, vocabulary, on_error, with_users=True)
 
 
 def read_sessions(
@@ -58,14 +58,10 @@ def read_sessions(
     vocabulary of the training sessions.
 
     Args:
-        path: the file, plain or packed, such as `.gz`.
-        delimiter: string between the items; None splits at white space.
-        vocabulary: class ids to use; a line with an item outside it is a bad line.
-        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+        path, delimiter, vocabulary, on_error: see `read_sequences`.
 
     Raises:
-        ValueError: for bad lines (an empty id, an item outside the vocabulary, bytes that are not UTF-8),
-            with the first ten and their number; for a file without any session.
+        ValueError: as `read_sequences`.
 
     Example:
         >>> import pathlib, tempfile
@@ -75,11 +71,11 @@ def read_sessions(
         >>> sessions[1].tolist(), sessions.vocabulary.names
         ([1, 2], ['7', '9', '5'])
     """
-    return _read(path, delimiter, vocabulary, LineReader(path, on_error), with_users=False)
+    return _read(path, delimiter, vocabulary, on_error, with_users=False)
 
 
-def _read(path, delimiter, vocabulary, lines, with_users) -> Sequences:
-    ids = name_ids(vocabulary)
+def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
+    lines, ids = LineReader(path, on_error), name_ids(vocabulary)
     items, offsets = array("i"), array("q", [0])
     users: dict[str, int] = {}
     for fields in lines.fields(delimiter):

@@ -81,7 +81,7 @@ def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") ->
     Pass them to `classification_dataset(points, ..., filter_labels=)`.
 
     Args:
-        path: the file, such as `filter_labels_test.txt`; plain or packed, such as `.gz`. It may be empty.
+        path: the file, such as `filter_labels_test.txt`, plain or packed. It may be empty.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
 
     Returns:
@@ -115,7 +115,7 @@ def read_texts(
     """Reads a text for each point or label: one a line, or a field of an object a line.
 
     Args:
-        path: the file, such as `trn_X.txt`, `Y.txt` or `trn.json.gz`; plain or packed, such as `.gz`.
+        path: the file, such as `trn_X.txt`, `Y.txt` or `trn.json.gz`.
         field: of the objects, in a file of JSON lines.
         encoding: None for UTF-8. Older files are "latin-1".
         on_error: `"raise"`, or `"skip"` to make texts of bad lines empty, with one warning.

@@ -79,13 +79,10 @@ def read_tokens(
     (tokens of equal counts in alphabetical order).
 
     Args:
-        path: the file, plain or packed, such as `.gz`.
-        vocabulary: class ids to use instead, for held-out text; other tokens become its `<unk>`.
-        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+        path, vocabulary, on_error: see `read_text`.
 
     Raises:
-        ValueError: for bad lines (not UTF-8), for a token outside a given vocabulary that has no `<unk>`, for
-            an empty file.
+        ValueError: as `read_text`; for an empty file.
 
     Example:
         >>> import pathlib, tempfile

@@ -37,7 +37,8 @@ def open_text(
         names = found.names
     kinds = [found.field(own).type for own in own_names(columns, names, first)]
     kinds = [pa.binary() if name in text else kind for name, kind in zip(columns, kinds, strict=True)]
-    schema, skipped = pa.schema(zip(columns, kinds, strict=True)), []
+    schema = pa.schema(zip(columns, kinds, strict=True))
+    skipped: list[int] = []
     batches = _batches(files, encoding, delimiter, schema, skipped, bad)
     return Table(bad.source, schema, batches, skipped=skipped, is_text=True)
 

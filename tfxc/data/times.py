@@ -20,6 +20,7 @@ _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 _NUM_SAMPLED = 1000
 _NO_TEXTS = pa.array([], pa.large_string())
 _UTC = r"\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
+_ISO = "an ISO 8601 date; pass time_format for other dates"
 _BLANKS_BEFORE_OFFSET = r"\s+([+-]\d\d(?::?\d\d)?)$"
 _LEAP_SECOND = re.compile(r"(?<=\d\d:\d\d:)60")
 
@@ -48,26 +49,26 @@ class TimeColumn:
         form: str | None = None,
         missing: pa.Array = _NO_TEXTS,
     ):
-        if form is not None and (not isinstance(form, str) or (form not in UNITS and "%" not in form)):
+        self._form = form if isinstance(form, str) and "%" in form else None  # of dates
+        self._unit = None if self._form else form
+        if self._unit is not None and self._unit not in UNITS:
             raise ValueError(
                 f"time_format must be a unit of numbers among {tuple(UNITS)} or a form of dates such as "
                 f"'%d/%m/%Y %H:%M', but got {form!r}."
             )
         kinds = [_plain(kind) for kind in kinds]
-        for name, kind in zip(names, kinds, strict=True):
-            is_clock = name == names[-1] and len(names) == 2
-            if not (
-                _is_text(kind) or _is_date(kind) or _is_number(kind) or (is_clock and pa.types.is_time(kind))
-            ):
+        for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            is_clock = number == 1 and pa.types.is_time(kind)
+            if not (_is_text(kind) or _is_date(kind) or _is_number(kind) or is_clock):
                 raise ValueError(
                     f"The column {name!r} of times is of type {kind}, expected timestamps, dates, ISO 8601 "
                     "strings or numbers of seconds: convert it to one of these."
                 )
-        self._name, self._form, self._kinds, self._missing = " ".join(names), form, kinds, missing
-        has_form = form is not None and form not in UNITS
-        self._is_text = len(kinds) == 2 or _is_text(kinds[0]) or (has_form and _is_number(kinds[0]))
+        self._name, self._kinds, self._missing = " ".join(names), kinds, missing
+        are_dates = self._form is not None or len(kinds) == 2
+        self._is_text = len(kinds) == 2 or _is_text(kinds[0]) or (are_dates and _is_number(kinds[0]))
         self._is_seconds = not self._is_text and _is_number(kinds[0])
-        self._is_decided = has_form or len(kinds) == 2
+        self._is_decided = are_dates or not (self._is_text or self._is_seconds)
 
     def times(self, *columns: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str | None]]:
         """Returns the times [M] of a block, and by position the reasons why some values are not times.
@@ -83,20 +84,16 @@ class TimeColumn:
         column = self._joined(*own) if len(own) == 2 else own[0]
         if self._is_text and _is_number(column.type):
             column = column.cast(pa.int64()).cast(pa.string())
-        self._decide(column)
+        if not self._is_decided:
+            self._decide(column)
         if not self._is_seconds:
             values = self._dates(column) if self._is_text else column.to_numpy()  # UTC, if it has a zone
-        elif self._form in (None, "s"):
-            values = self._seconds(column)
         else:
-            values = _of_unit(column, self._form)
+            values = _of_unit(column, self._unit) if self._unit not in (None, "s") else self._seconds(column)
         is_bad = ~np.isfinite(values)
-        if not is_bad.any():
-            return values, {}
-        wanted = "an ISO 8601 date; pass time_format for other dates"
-        wanted = f"of the form {self._form!r}" if self._form and "%" in self._form else wanted
-        wanted = "a finite number" if self._is_seconds else wanted
         reasons: dict[int, str | None] = dict.fromkeys(np.flatnonzero(is_missing).tolist())
+        wanted = f"of the form {self._form!r}" if self._form else _ISO
+        wanted = "a finite number" if self._is_seconds else wanted
         for position in np.flatnonzero(is_bad & ~is_missing).tolist():
             parts = [column[position].as_py() for column in own]
             is_null = any(part is None or not str(part).strip() for part in parts)
@@ -110,86 +107,68 @@ class TimeColumn:
             pc.if_else(pc.equal(pc.utf8_trim_whitespace(own), ""), None, own) if _is_text(own.type) else own
             for own in (days, clocks)
         )
-        may_be_numbers = self._form is None or self._form in UNITS
-        is_plain = _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py()
-        if may_be_numbers and is_plain:
-            numbers = _numbers(clocks)
-            clocks = pa.chunked_array([numbers]) if numbers.null_count < len(numbers) else clocks
-        if may_be_numbers and _is_number(clocks.type):
-            if self._form is None:
-                self._form = "ms"
-                warn(
-                    f"The times of day in {self._name!r} are numbers, and are read as milliseconds: pass "
-                    'time_format="ms", or another unit.'
-                )
-            micros = np.nan_to_num(clocks.cast(pa.float64()).to_numpy() * _MICROSECONDS[self._form], nan=-1)
-            is_bad = (micros < 0) | (micros >= 86_400_000_000)
-            clocks = pa.array(np.where(is_bad, 0, micros).astype(np.int64), mask=is_bad).cast(pa.time64("us"))
+        if self._form is None:
+            if _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py():
+                clocks = _numbers(clocks)
+            if _is_number(clocks.type):
+                clocks = self._clocks(_numbers(clocks))
         if _is_date(days.type):
             days = days.cast(pa.date32())
         return pc.binary_join_element_wise(days.cast(pa.string()), clocks.cast(pa.string()), " ")
 
+    def _clocks(self, numbers) -> pa.Array:
+        """Returns numbers of a unit as times of day, null for other numbers."""
+        if self._unit is None:
+            self._unit = "ms"
+            warn(
+                f"The times of day in {self._name!r} are numbers, and are read as milliseconds: pass "
+                'time_format="ms", or another unit.'
+            )
+        micros = pc.multiply(numbers, _MICROSECONDS[self._unit])
+        is_good = pc.and_(pc.greater_equal(micros, 0), pc.less(micros, 86_400_000_000))
+        return pc.if_else(is_good, pc.trunc(micros), None).cast(pa.int64()).cast(pa.time64("us"))
+
     def _decide(self, column):
         """Decides by the first values whether they are seconds or dates; "nan" and "inf" are neither."""
-        if self._is_decided or not (self._is_text or self._is_seconds):
-            return
         sample = pc.drop_null(column)[:_NUM_SAMPLED].to_pylist()
-        sample = [value for value in sample if str(value).strip()]
-        digits = [str(value).strip().removesuffix(".0") for value in sample]
-        are_dates = bool(digits) and self._form is None and all(map(_is_written_date, digits))
-        if are_dates and not (self._is_text and len(digits[0]) == 8):
-            form = "%Y%m%d%H%M%S"[: len(digits[0]) - 2]
-            raise ValueError(
-                f"The numbers of the column {self._name!r}, such as {sample[0]}, look like dates: pass "
-                f'time_format="{form}", or time_format="s" if they are seconds.'
-            )
-        if self._is_seconds:
-            self._is_decided = bool(sample)
-        elif are_dates:
+        digits = [str(value).strip().removesuffix(".0") for value in sample if str(value).strip()]
+        if digits and self._unit is None and all(map(_is_written_date, digits)):
+            if not self._is_text or len(digits[0]) > 8:
+                form = "%Y%m%d%H%M%S"[: len(digits[0]) - 2]
+                raise ValueError(
+                    f"The numbers of the column {self._name!r}, such as {digits[0]}, look like dates: pass "
+                    f'time_format="{form}", or time_format="s" if they are seconds.'
+                )
             self._is_decided = True
+        elif self._is_seconds:
+            self._is_decided = bool(digits)
         else:
-            for time in (_parsed(text.as_py()) for text in column):
-                is_number = isinstance(time, float)
-                if time is not None and not (is_number and not math.isfinite(time)):
-                    self._is_seconds, self._is_decided = is_number, True
+            for text in (own.as_py() for own in column):
+                number = _number(text)
+                if math.isfinite(number) if number is not None else _date(text) is not None:
+                    self._is_seconds, self._is_decided = number is not None, True
                     return
 
     def _seconds(self, column) -> np.ndarray:
         """Returns numbers of seconds, NaN for null and for text that is none."""
-        if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):
-            bounds = pc.min_max(column)
-            for bound in (bounds["min"].as_py() or 0, bounds["max"].as_py() or 0):
-                self._refuse_inexact(int(bound))
-            return column.cast(pa.float64()).to_numpy()
-        if not self._is_text:
-            return column.cast(pa.float64()).to_numpy()
         values = _numbers(column).to_numpy(zero_copy_only=False)
-        for position in np.flatnonzero(np.abs(values) >= _LARGEST):
-            text = column[int(position)].as_py().strip()
-            if text.lstrip("+-").isdecimal():
-                self._refuse_inexact(int(text))
+        largest = np.max(np.abs(values), where=np.isfinite(values), initial=0)
+        if largest >= _LARGEST:
+            raise ValueError(
+                f"The numbers of the column {self._name!r} reach {largest:.0f}, which is not exact as "
+                f'seconds: they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit.'
+            )
         return values
 
-    def _refuse_inexact(self, number: int):
-        if abs(number) > _LARGEST:
-            raise ValueError(
-                f"The integers of the column {self._name!r} reach {number}, which is not exact as seconds: "
-                f'they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit.'
-            )
-
     def _dates(self, column) -> np.ndarray:
-        if self._form is not None and self._form not in UNITS:
+        if self._form is not None:
             return _mapped(column, lambda text: _of_form(text, self._form))
         for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
             try:
                 return column.cast(kind).to_numpy()
             except pa.ArrowInvalid:
                 continue
-        try:
-            zoned = pc.replace_substring_regex(column, _BLANKS_BEFORE_OFFSET, r"\1")
-            return pc.replace_substring_regex(zoned, _UTC, "Z").cast(pa.timestamp("us", "UTC")).to_numpy()
-        except pa.ArrowInvalid:
-            return _mapped(column, _date)
+        return _mapped(column, _date)
 
 
 def unit_of(times: np.ndarray) -> str | None:
@@ -261,25 +240,22 @@ def _is_number(kind) -> bool:
 
 def _of_unit(column, unit: str) -> np.ndarray:
     """Returns numbers, or text that holds some, as `datetime64` of the unit; NaT for what is none."""
-    column = pc.utf8_trim_whitespace(column) if _is_text(column.type) else column
     try:
         whole = column.cast(pa.int64())
     except pa.ArrowInvalid:
-        numbers = _numbers(column) if _is_text(column.type) else column.cast(pa.float64())
-        values = numbers.to_numpy(zero_copy_only=False)
-        is_good = np.abs(values) < 2.0**63  # NaN is not
-        whole = pa.array(np.rint(np.where(is_good, values, 0)).astype(np.int64), mask=~is_good)
+        values = _numbers(column)
+        whole = pc.if_else(pc.less(pc.abs(values), 2.0**63), pc.round(values), None).cast(pa.int64())
     return whole.cast(pa.timestamp(unit)).to_numpy(zero_copy_only=False)
 
 
 def _numbers(column) -> pa.ChunkedArray | pa.Array:
-    """Returns text as numbers, null for text that is none."""
-    for own in (lambda: column, lambda: pc.utf8_trim_whitespace(column)):
-        try:
-            return own().cast(pa.float64())
-        except pa.ArrowInvalid:
-            continue
-    return pa.array([_number(text.as_py()) for text in column], pa.float64())
+    """Returns numbers, or text that holds some, as float64, null for what is none."""
+    if not _is_text(column.type):
+        return column.cast(pa.float64(), safe=False)
+    try:
+        return pc.utf8_trim_whitespace(column).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return pa.chunked_array([pa.array(map(_number, column.to_pylist()), pa.float64())])
 
 
 def _mapped(column, parse) -> np.ndarray:
@@ -295,12 +271,6 @@ def _is_written_date(digits: str) -> bool:
     if len(digits) not in (8, 12, 14) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
         return False
     return _date(f"{digits[:8]}T{digits[8:]}".rstrip("T")) is not None
-
-
-def _parsed(text: str | None) -> float | datetime | None:
-    """Parses a time: a number of seconds, an ISO 8601 date with a zone, or None for other text."""
-    number = _number(text)
-    return _date(text) if number is None else number
 
 
 def _number(text: str | None) -> float | None:
