@@ -43,7 +43,7 @@ def refuse_callbacks_that_keep_the_lowest(model, callbacks):
     names = {f"val_{metric.name}" for metric in given_metrics(model) if metric.higher_is_better}
     kinds = keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau, keras.callbacks.ModelCheckpoint
     for callback in callbacks:
-        if not isinstance(callback, kinds) or callback.monitor not in names:
+        if not isinstance(callback, kinds) or callback.monitor.partition("/")[0] not in names:
             continue
         if getattr(callback, "save_best_only", True) and callback.monitor_op(-math.inf, 0):
             raise ValueError(

@@ -1,7 +1,5 @@
 """Propensity-scored metrics, in which hits on rare labels, often missing from the data, count more."""
 
-import base64
-import zlib
 from typing import Any
 
 import numpy as np
@@ -10,8 +8,11 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import by_class, real_number
 from tfxc.ids import check_ids
+from tfxc.metrics.class_numbers import decoded, encoded
 from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
+
+_DTYPE = "<f4"
 
 
 def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5) -> np.ndarray:
@@ -62,9 +63,14 @@ class _PropensityScored(RankingMetric):
     A subclass defines ``rank_weights``. Propensities are float [L] in (0, 1], or their encoding in a config.
     """
 
-    def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None) -> None:
-        super().__init__(k, name=name, dtype=dtype)
+    def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None, by=None) -> None:
+        super().__init__(k, name=name, dtype=dtype, by=by)
         self.propensities = _checked(propensities, type(self).__name__)
+        if self.by is not None and len(self.by.ids) != len(self.propensities):
+            raise ValueError(
+                f"by holds {len(self.by.ids)} classes, but there are {len(self.propensities)} propensities: "
+                "give both for the same classes."
+            )
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._gains = tf.constant(1 / self.propensities)
 
@@ -80,13 +86,13 @@ class _PropensityScored(RankingMetric):
     def get_config(self):
         config = super().get_config()
         del config["average"]  # an example without labels adds nothing to either sum
-        return {**config, "propensities": _encoded(self.propensities)}
+        return {**config, "propensities": encoded(self.propensities)}
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """Returns the config for other classes, see ``Head.config_for``; a new one counts as the rarest."""
         known = self.propensities[np.maximum(old_ids, 0)]
         values = np.where(old_ids >= 0, known, self.propensities.min())
-        return {**self.get_config(), "propensities": _encoded(values)}
+        return {**super().config_for(old_ids), "propensities": encoded(values)}
 
     def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
         """Returns the largest possible gain of each. The mean with these weights is the ratio of the sums."""
@@ -109,8 +115,8 @@ class _PropensityScored(RankingMetric):
 
 def _checked(propensities, what):
     if isinstance(propensities, str):
-        propensities = _decoded(propensities)
-    values = by_class([] if propensities is None else propensities, "propensities", np.float32)
+        propensities = decoded(propensities, _DTYPE, "propensity")
+    values = by_class([] if propensities is None else propensities, "propensities", _DTYPE)
     remedy = "Use tfxc.metrics.propensities(label_counts, num_points)."
     if values.ndim != 1 or not len(values):
         raise ValueError(
@@ -125,19 +131,6 @@ def _checked(propensities, what):
     return values
 
 
-def _encoded(propensities):
-    # All values are kept, so that a loaded model can evaluate. Few are distinct, so they compress to one or
-    # two bytes a class. A list would take ten.
-    return base64.b64encode(zlib.compress(propensities.astype("<f4").tobytes())).decode()
-
-
-def _decoded(text):
-    try:
-        return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), "<f4")
-    except (ValueError, zlib.error) as error:
-        raise ValueError(f"{text[:20]!r}... holds no propensity of every class: {error}") from error
-
-
 @register
 class PSPAtK(_PropensityScored):
     """Propensity-scored precision. Takes labels, ranked ids and sequences like other metrics.
@@ -149,6 +142,7 @@ class PSPAtK(_PropensityScored):
         propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
         name: default ``psp_at_<k>``.
         dtype: of the result.
+        by: groups of classes, as of ``RankingMetric``.
 
     Raises:
         ValueError: for missing propensities, or some outside (0, 1].
@@ -182,6 +176,7 @@ class PSNDCGAtK(_PropensityScored):
         propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
         name: default ``psndcg_at_<k>``.
         dtype: of the result.
+        by: groups of classes, as of ``RankingMetric``.
 
     Raises:
         ValueError: for missing propensities, or some outside (0, 1].

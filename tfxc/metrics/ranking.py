@@ -22,6 +22,7 @@ class PrecisionAtK(RankingMetric):
         average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `precision_at_<k>`.
         dtype: of the result.
+        by: groups of classes, as of `RankingMetric`.
 
     Raises:
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
@@ -48,6 +49,7 @@ class RecallAtK(RankingMetric):
         average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `recall_at_<k>`.
         dtype: of the result.
+        by: groups of classes, as of `RankingMetric`.
 
     Raises:
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
@@ -76,6 +78,7 @@ class HitRateAtK(RankingMetric):
         average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `hit_rate_at_<k>`.
         dtype: of the result.
+        by: groups of classes, as of `RankingMetric`.
 
     Raises:
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
@@ -102,6 +105,7 @@ class MRRAtK(RankingMetric):
         average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `mrr_at_<k>`.
         dtype: of the result.
+        by: groups of classes, as of `RankingMetric`.
 
     Raises:
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
@@ -131,6 +135,7 @@ class MAPAtK(RankingMetric):
         average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `map_at_<k>`.
         dtype: of the result.
+        by: groups of classes, as of `RankingMetric`.
 
     Raises:
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
@@ -164,6 +169,7 @@ class NDCGAtK(RankingMetric):
         average: over "labelled" examples, or over "all", where one without a positive counts 0.
         name: default `ndcg_at_<k>`.
         dtype: of the result.
+        by: groups of classes, as of `RankingMetric`.
 
     Raises:
         ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.

@@ -3,6 +3,8 @@
 Ids are compared by ``tf.equal``: in a graph that does not know the sizes, ``==`` loses the rank.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -14,6 +16,7 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_one_hot_rows, tensor_of_labels
+from tfxc.metrics.class_groups import class_groups, of_each_group
 from tfxc.metrics.ties import in_random_order, mostly_tied, warn_of_ties
 
 
@@ -138,9 +141,13 @@ class RankingMetric(Directed, keras.metrics.Mean):
             a label are masked and never count.
         name: default the abbreviation and k, as in `ndcg_at_10`.
         dtype: of the result.
+        by: None, or the group of each class, [L] strings or integers (-1: in none), or `ClassGroups`. The
+            result is then a dict that holds the metric itself, and as `recall_at_10/<group>` what it is if
+            the labels of that group were the only ones; NaN where no example has one.
 
     Raises:
-        ValueError: for a k below 1, or another average.
+        ValueError: for a k below 1, another average, groups with average "all", or `by` of another form.
+        tf.errors.InvalidArgumentError: with groups, in `update_state`, for a label outside [-1, L).
 
     Example:
         >>> class FirstHitAtK(tfxc.metrics.RankingMetric):
@@ -156,10 +163,28 @@ class RankingMetric(Directed, keras.metrics.Mean):
 
     abbreviation = ""
 
-    def __init__(self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None) -> None:
+    def __init__(
+        self, k: int = 10, average: str = "labelled", name: str | None = None, dtype=None, by=None
+    ) -> None:
         self.k = positive_int(k, "k")
         super().__init__(name=name or f"{self.abbreviation}_at_{self.k}", dtype=dtype)
         self.average = one_of(average, "average", ("labelled", "all"))
+        self.by = None if by is None else class_groups(by)
+        if self.by is None:
+            return
+        if average == "all":
+            raise ValueError(
+                'Groups of classes need average="labelled": an example without a label belongs to none.'
+            )
+        # One tensor, as every trace would hold its own copies of a NumPy array.
+        self._groups, shape = tf.constant(self.by.ids), (len(self.by.names),)
+        self._group_total = self.add_weight(name="group_total", shape=shape, initializer="zeros")
+        self._group_count = self.add_weight(name="group_count", shape=shape, initializer="zeros")
+
+    @property
+    def num_classes(self) -> int | None:
+        """L if the metric is made for so many classes, else None."""
+        return None if self.by is None else len(self.by.ids)
 
     def per_example(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Returns values [N] float32.
@@ -195,10 +220,34 @@ class RankingMetric(Directed, keras.metrics.Mean):
                 rows.
         """
         y_true, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
-        values, weight = self._of_each(y_true, y_pred)
+        labels, ids = self._ranked(y_true, y_pred)
+        values, weight = self._of_each(labels, ids)
         if sample_weight is not None:
             weight *= tf.cast(sample_weight, values.dtype)
         super().update_state(values, sample_weight=weight)
+        if self.by is None:
+            return
+        rows, groups, labels = of_each_group(labels, self._groups)
+        values, weight = self._of_each(labels, tf.gather(ids, rows))
+        if sample_weight is not None:
+            weight *= tf.cast(tf.gather(sample_weight, rows), values.dtype)
+        for variable, added in ((self._group_total, values * weight), (self._group_count, weight)):
+            added = tf.math.unsorted_segment_sum(added, groups, len(self.by.names))
+            variable.assign_add(tf.cast(added, variable.dtype))
+
+    def reset_state(self):
+        """Forgets all batches."""
+        for variable in map(tf_variable, self.variables):
+            variable.assign(tf.zeros_like(variable))  # tf-keras resets scalars only
+
+    def result(self):
+        """Returns the mean, a scalar; with groups a dict, see ``by``."""
+        mean = super().result()
+        if self.by is None:
+            return mean
+        of_groups = tf_variable(self._group_total) / tf_variable(self._group_count)
+        names = [f"{self.name}/{group}" for group in self.by.names]
+        return {self.name: mean, **dict(zip(names, tf.unstack(of_groups), strict=True))}
 
     def values(self, y_true, y_pred) -> tf.Tensor:
         """Returns the value of each example, for example to compare users. The state does not change.
@@ -214,21 +263,24 @@ class RankingMetric(Directed, keras.metrics.Mean):
             >>> tfxc.metrics.RecallAtK(2).values([[4, 5], [7, -1]], [[4, 9], [1, 7]]).numpy().tolist()
             [0.5, 1.0]
         """
-        values, weight = self._of_each(*flat_examples(y_true, y_pred)[:2])
+        values, weight = self._of_each(*self._ranked(*flat_examples(y_true, y_pred)[:2]))
         return tf.where(weight > 0, values, tf.constant(float("nan"), values.dtype))
 
-    def _of_each(self, y_true, y_pred):
-        """Returns values and weights [N] for what ``flat_examples`` returns."""
+    def _ranked(self, y_true, y_pred):
+        """Returns labels [N, P] and ids [N, k], as of ``per_example``, for what ``flat_examples`` returns."""
         self._check(y_true, y_pred)
         if y_pred.dtype.is_floating:  # ranked ids do not tell the number of classes
             num_classes = y_pred.shape[1] or tf.shape(y_pred, out_type=tf.int64)[1]
             y_true = check_ids(y_true, num_classes)
             if y_true.shape.rank == 2:
                 y_true = refuse_one_hot_rows(y_true, num_classes)
-        labels = unique_positives(y_true)
         # The order is another one for each batch, as the count of the examples so far changes.
         seed = tf.stack([0, tf.bitcast(tf.cast(tf_variable(self.count), tf.float32), tf.int32)])
-        values = self.per_example(labels, ranked_ids(y_pred, self.k, seed))
+        return unique_positives(y_true), ranked_ids(y_pred, self.k, seed)
+
+    def _of_each(self, labels, ids):
+        """Returns values and weights [N] for what ``_ranked`` returns."""
+        values = self.per_example(labels, ids)
         if values.shape.rank not in (1, None):
             raise ValueError(
                 f"{type(self).__name__}.per_example must return a value for each example, [N], but returned "
@@ -248,4 +300,10 @@ class RankingMetric(Directed, keras.metrics.Mean):
         check_num_ranked(self, y_pred)
 
     def get_config(self):
-        return {**super().get_config(), "k": self.k, "average": self.average}
+        config = {**super().get_config(), "k": self.k, "average": self.average}
+        return config if self.by is None else {**config, "by": self.by.config()}
+
+    def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
+        """Returns the config for other classes, see ``Head.config_for``; a new one is in no group."""
+        config = self.get_config()
+        return config if self.by is None else {**config, "by": self.by.for_classes(old_ids).config()}

@@ -78,7 +78,7 @@ def ranking_metrics(given, name, num_classes):
                 "tfxc.metrics.RecallAtK(10), or PrecisionAtK(1), which is the accuracy where an example has "
                 "one label."
             )
-        if getattr(metric, "num_classes", num_classes) != num_classes:
+        if metric.num_classes not in (num_classes, None):
             raise ValueError(
                 f"{metric.name} is made for {metric.num_classes} classes, but the head has {num_classes}: "
                 f"make the metric for {num_classes} classes."
