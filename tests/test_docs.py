@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import browser
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -157,3 +158,9 @@ def test_an_entry_shows_arguments_errors_example_reference_and_source(site):
     entry = re.sub(r"\s+", " ", entry)
     for part in ("num_codewords", "Raises:", "&gt;&gt;&gt; sampler = MIDX(", "Reference:", "Source code in"):
         assert part in entry, part
+
+
+@pytest.mark.long
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
+def test_a_browser_finds_nothing_wrong(site):
+    assert browser.check(site) == []

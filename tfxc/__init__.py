@@ -18,6 +18,7 @@ from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.memory import memory_report
 from tfxc.model.step import head_loss
+from tfxc.report import report
 
 __version__ = "0.2.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "memory_report",
     "metrics",
     "optimizers",
+    "report",
     "samplers",
     "search",
     "sparsity",
