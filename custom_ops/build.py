@@ -6,13 +6,15 @@ ops that it registers: ``_tfxc_ops.json`` beside it records both.
 
 ``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` a library that checks
 its memory accesses, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
-``--threads`` builds a program that finds races between the threads of a kernel.
+``--threads`` builds a program that finds races between the threads of a kernel. ``custom_ops/arm64.py`` compiles
+for ARM on another machine.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -20,13 +22,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 SOURCES = Path(__file__).resolve().parent
 LIBRARY = SOURCES.parent / "tfxc" / "ops" / "_tfxc_ops.so"
 OBJECTS = SOURCES.parent / "build" / "custom_ops"
 
-# One binary must run on every x86-64 machine: the baseline stays generic, and hot loops
-# choose wider vectors themselves (TFXC_VECTORIZE in common/vectorize.h). No -ffast-math:
+# One binary must run on every machine of an architecture: the baseline stays generic, and on x86-64 hot
+# loops choose wider vectors themselves (TFXC_VECTORIZE in common/vectorize.h). No -ffast-math:
 # it would switch the whole process to flush-to-zero and break the checks for NaN. No strict
 # aliasing: it lets the compiler move reads of a vector's bits, and gradients go wrong without an error.
 COMPILE_FLAGS = (
@@ -36,12 +39,14 @@ COMPILE_FLAGS = (
     *("-Wall", "-Wextra", "-Wstrict-aliasing=1", "-Wno-psabi"),
 )
 
-# Clang lacks the vector extensions that common/lanes.h uses; older versions of GCC are not tested. AVX-512
-# needs GCC 12.
-LEAST_GCC = 11
+# Older versions are not tested. AVX-512 needs GCC 12.
+LEAST_GCC, LEAST_CLANG = 11, 16
 
-# The highest level of x86-64 that a library has code for (TFXC_LEVEL in common/vectorize.h).
-LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4}
+# The highest level of the architecture that a library has code for (TFXC_LEVEL in common/vectorize.h); others
+# than x86-64 have one.
+LEVELS = (
+    {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4} if platform.machine() == "x86_64" else {"armv8-a": 1}
+)
 LEVELS_HEADER = SOURCES / "common" / "vectorize.h"
 
 # The process must preload libasan: LD_PRELOAD=$(g++ -print-file-name=libasan.so). With the checks for null,
@@ -58,6 +63,15 @@ THREAD_FLAGS = (
 )
 
 
+class Target(NamedTuple):
+    """What a library is compiled by and for; ``flags`` and ``link_flags`` as ``tf.sysconfig`` has them."""
+
+    compiler: list
+    tensorflow: str  # its version
+    flags: list
+    link_flags: list
+
+
 class CompilerNotFoundError(RuntimeError):
     """This machine has no suitable compiler for C++."""
 
@@ -66,8 +80,8 @@ class CompileError(RuntimeError):
     """A compiler ran and failed; the message holds its output."""
 
 
-def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
-    """Builds the op library against the installed TensorFlow; keeps up-to-date parts.
+def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None, target=None):
+    """Builds the op library; keeps up-to-date parts.
 
     Args:
         library: Path of the shared library to write; its ``.json`` goes beside it.
@@ -75,21 +89,22 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
         flags: More flags for the compiler and the linker.
         level: None, or one of ``LEVELS``, the highest level of x86-64 that kernels use. Sources without
             kernels share their object files with the usual library.
+        target: None for this machine and the installed TensorFlow, or a ``Target``.
 
     Returns:
         The path of the library.
 
     Raises:
-        CompilerNotFoundError: There is no GCC of version ``LEAST_GCC`` or newer: set ``CXX`` or install g++.
+        CompilerNotFoundError: There is no GCC of version ``LEAST_GCC`` or newer, nor Clang: set ``CXX`` or
+            install g++.
         CompileError: The compiler failed.
     """
     library, objects = Path(library), Path(objects)
-    compiler = find_compiler()
-    import tensorflow as tf  # here, because the import is slow, and useless without a compiler
-
+    target = target or _this_machine()
     objects.mkdir(parents=True, exist_ok=True)
     library.parent.mkdir(parents=True, exist_ok=True)
-    compile_command = [*compiler, *_tensorflow_flags(tf), *COMPILE_FLAGS, *flags, f"-I{SOURCES}"]
+    tensorflow_flags = _tensorflow_flags(target)
+    compile_command = [*target.compiler, *tensorflow_flags, *COMPILE_FLAGS, *flags, f"-I{SOURCES}"]
     sources = sorted(SOURCES.glob("*/*.cc"))
 
     def compile_one(source):
@@ -102,14 +117,14 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None):
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(compile_one, sources))
 
-    link_command = [*compiler, *flags, _version_flag(tf), "-shared", *map(str, compiled)]
-    link_command += tf.sysconfig.get_link_flags()
+    link_command = [*target.compiler, *flags, _version_flag(target), "-shared", *map(str, compiled)]
+    link_command += target.link_flags
     if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
         _run_aside(link_command, library)
     (objects / "link.command").write_text(shlex.join(link_command))
     # Written after the library: a build that stops in between leaves no record, or that of the
     # replaced library, and the loader refuses the new library instead of mistaking it.
-    record = {"tensorflow": tf.__version__, "ops": registrations()}
+    record = {"tensorflow": target.tensorflow, "ops": registrations()}
     aside = library.with_suffix(f".{os.getpid()}.json")
     aside.write_text(json.dumps(record) + "\n")
     aside.replace(library.with_suffix(".json"))
@@ -122,7 +137,7 @@ def registrations():
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
-def build_variant(level="x86-64-v4", sanitize=False):
+def build_variant(level=max(LEVELS), sanitize=False):
     """Builds a library for tests, ``build/custom_ops/<variant>/_tfxc_ops.so``, and returns its path.
 
     Args:
@@ -160,9 +175,9 @@ def build_thread_check():
 
 
 def find_compiler(least=LEAST_GCC):
-    """The compiler command as a list: ``$CXX`` if set, else g++ or c++; it must be GCC ``least`` or newer."""
+    """The compiler command as a list: ``$CXX`` if set, else g++, c++ or clang++; GCC ``least`` or newer, or Clang."""
     chosen = os.environ.get("CXX")
-    candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"]]
+    candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"], ["clang++"]]
     unfit = []
     for command in candidates:
         if command and shutil.which(command[0]):
@@ -173,8 +188,8 @@ def find_compiler(least=LEAST_GCC):
     looked_for = ", ".join(shlex.join(command) for command in candidates)
     found = ", ".join(unfit) or f"there is none (looked for {looked_for})"
     raise CompilerNotFoundError(
-        f"The ops are compiled by GCC {least} or newer, but {found}. Install g++ (Debian and Ubuntu: "
-        "apt-get install g++) or set CXX to it."
+        f"The ops are compiled by GCC {least} or newer, or Clang {LEAST_CLANG} or newer, but {found}. Install g++ "
+        "(Debian and Ubuntu: apt-get install g++) or set CXX to one."
     )
 
 
@@ -182,26 +197,37 @@ def _what_is_wrong(command, least):
     """Why a compiler is unfit; None if it can compile the ops, or if it fails and reports that itself."""
     probe = [*command, "-dM", "-E", "-x", "c++", os.devnull]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
-    macros = dict(re.findall(r"^#define (__clang__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE))
+    found = re.findall(r"^#define (__clang_major__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE)
+    macros = {name: int(version) for name, version in found}
     if done.returncode != 0:
         return None
-    if "__clang__" in macros or "__GNUC__" not in macros:
+    if "__GNUC__" not in macros:
         return "another compiler"
-    return None if int(macros["__GNUC__"]) >= least else f"GCC {macros['__GNUC__']}"
+    if "__clang_major__" in macros:  # which also claims to be an old GCC
+        version = macros["__clang_major__"]
+        return None if version >= LEAST_CLANG else f"Clang {version}"
+    return None if macros["__GNUC__"] >= least else f"GCC {macros['__GNUC__']}"
 
 
-def _version_flag(tf):
+def _this_machine():
+    compiler = find_compiler()
+    import tensorflow as tf  # here, because the import is slow, and useless without a compiler
+
+    return Target(compiler, tf.__version__, tf.sysconfig.get_compile_flags(), tf.sysconfig.get_link_flags())
+
+
+def _version_flag(target):
     """A flag that makes the commands differ for another TensorFlow in the same place, so that all is rebuilt.
 
     No source reads it. The compiler does not list the system headers that it read.
     """
-    return f"-DTFXC_TENSORFLOW={tf.__version__}"
+    return f"-DTFXC_TENSORFLOW={target.tensorflow}"
 
 
-def _tensorflow_flags(tf):
+def _tensorflow_flags(target):
     """TensorFlow's flags, with its headers as system headers, whose warnings are silent."""
-    yield _version_flag(tf)
-    for flag in tf.sysconfig.get_compile_flags():
+    yield _version_flag(target)
+    for flag in target.flags:
         yield from ("-isystem", flag[2:]) if flag.startswith("-I") else (flag,)
 
 
@@ -268,7 +294,7 @@ def main():
         print(build_thread_check())
         return
     if chosen.level or chosen.sanitize:
-        print(build_variant(chosen.level or "x86-64-v4", chosen.sanitize))
+        print(build_variant(chosen.level or max(LEVELS), chosen.sanitize))
         return
     print(build())
 

@@ -35,6 +35,11 @@ struct InDouble<Lanes8> {
   typedef float Half __attribute__((vector_size(16)));
   typedef double Doubles __attribute__((vector_size(32)));
 };
+template <>
+struct InDouble<Lanes4> {
+  typedef float Half __attribute__((vector_size(8)));
+  typedef double Doubles __attribute__((vector_size(16)));
+};
 
 // after = before + x, in double: a register holds half as many doubles.
 template <typename Lanes>

@@ -1,6 +1,6 @@
 // Vectors of floats that the compiler keeps in registers, and functions of them. Sixteen floats fill a register of
-// AVX-512, eight a register of AVX2. A vector wider than the registers lies in memory, and is many times slower: so
-// code on vectors is a template, compiled for both widths. See TFXC_BY_WIDTH.
+// AVX-512, eight a register of AVX2, four a register of NEON. A vector wider than the registers lies in memory, and is
+// many times slower: so code on vectors is a template, compiled for the widths of a processor. See TFXC_BY_WIDTH.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@ namespace tfxc {
 
 typedef float Lanes16 __attribute__((vector_size(64)));
 typedef float Lanes8 __attribute__((vector_size(32)));
+typedef float Lanes4 __attribute__((vector_size(16)));
+#ifdef __x86_64__
+typedef Lanes8 NarrowLanes;
+#else
+typedef Lanes4 NarrowLanes;
+#endif
 
 template <typename Lanes>
 struct Integers;
@@ -25,6 +31,11 @@ template <>
 struct Integers<Lanes8> {
   typedef int32_t Signed __attribute__((vector_size(32)));
   typedef uint32_t Unsigned __attribute__((vector_size(32)));
+};
+template <>
+struct Integers<Lanes4> {
+  typedef int32_t Signed __attribute__((vector_size(16)));
+  typedef uint32_t Unsigned __attribute__((vector_size(16)));
 };
 template <typename Lanes>
 using IntOf = typename Integers<Lanes>::Signed;
@@ -61,19 +72,38 @@ TFXC_INLINE Lanes Fill(float x) {
   return Lanes{} + x;
 }
 
-// The sum of sixteen floats: the same bits for either width.
+// Of x, and of y behind it, the lanes that `order` lists: constants, wherever it is inlined.
+template <typename Lanes>
+TFXC_INLINE Lanes Shuffle(Lanes x, Lanes y, IntOf<Lanes> order) {
+#ifdef __clang__
+  constexpr int kSize = kSizeOf<Lanes>;
+  Lanes lanes;
+#pragma unroll
+  for (int j = 0; j < kSize; ++j) lanes[j] = order[j] < kSize ? x[order[j]] : y[order[j] - kSize];
+  return lanes;
+#else
+  return __builtin_shuffle(x, y, order);
+#endif
+}
+
+// The sum of sixteen floats: the same bits for every width.
+TFXC_INLINE float Sum(const Lanes4 (&parts)[4]) {
+  const Lanes4 x = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+  return (x[0] + x[2]) + (x[1] + x[3]);
+}
+
 TFXC_INLINE float Sum(const Lanes8 (&parts)[2]) {
   Lanes8 x = parts[0] + parts[1];
-  x += __builtin_shuffle(x, IntOf<Lanes8>{4, 5, 6, 7, 0, 1, 2, 3});
-  x += __builtin_shuffle(x, IntOf<Lanes8>{2, 3, 0, 1, 6, 7, 4, 5});
+  x += Shuffle(x, x, IntOf<Lanes8>{4, 5, 6, 7, 0, 1, 2, 3});
+  x += Shuffle(x, x, IntOf<Lanes8>{2, 3, 0, 1, 6, 7, 4, 5});
   return x[0] + x[1];
 }
 
 TFXC_INLINE float Sum(const Lanes16 (&parts)[1]) {
   Lanes16 x = parts[0];
-  x += __builtin_shuffle(x, IntOf<Lanes16>{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
-  x += __builtin_shuffle(x, IntOf<Lanes16>{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
-  x += __builtin_shuffle(x, IntOf<Lanes16>{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13});
+  x += Shuffle(x, x, IntOf<Lanes16>{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
+  x += Shuffle(x, x, IntOf<Lanes16>{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
+  x += Shuffle(x, x, IntOf<Lanes16>{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13});
   return x[0] + x[1];
 }
 
@@ -89,8 +119,8 @@ TFXC_INLINE void SwapSquares(Lanes* rows) {
   for (int i = 0; i < kSize; ++i) {
     if (i & kStep) continue;
     const Lanes upper = rows[i], lower = rows[i + kStep];
-    rows[i] = __builtin_shuffle(upper, lower, low);
-    rows[i + kStep] = __builtin_shuffle(upper, lower, high);
+    rows[i] = Shuffle(upper, lower, low);
+    rows[i + kStep] = Shuffle(upper, lower, high);
   }
 }
 
@@ -98,7 +128,7 @@ TFXC_INLINE void SwapSquares(Lanes* rows) {
 template <typename Lanes>
 TFXC_INLINE void Transpose(Lanes* rows) {
   if constexpr (kSizeOf<Lanes> == 16) SwapSquares<8>(rows);
-  SwapSquares<4>(rows);
+  if constexpr (kSizeOf<Lanes> >= 8) SwapSquares<4>(rows);
   SwapSquares<2>(rows);
   SwapSquares<1>(rows);
 }

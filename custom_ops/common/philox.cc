@@ -115,8 +115,8 @@ TFXC_WIDE inline __attribute__((always_inline)) void Store(__m512i low, __m512i 
   _mm512_mask_storeu_epi64(to, wanted, _mm512_mask_blend_epi32(kUpperHalves, low, high));
 }
 
-TFXC_WIDE inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
-                           uint64_t* __restrict second) {
+TFXC_WIDE void FillWide(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
+                        uint64_t* __restrict second) {
   const __m512i x1 = _mm512_set1_epi64(stream);
   const __m512i x2 = _mm512_set1_epi64(static_cast<int64_t>(seed.sequence));
   const __m512i x3 = _mm512_set1_epi64(static_cast<int64_t>(seed.sequence >> 32));
@@ -139,6 +139,9 @@ TFXC_WIDE inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uin
 }  // namespace
 
 void FillBits(const Seed& seed, uint32_t stream, int64_t count, uint64_t* first, uint64_t* second) {
+#ifdef TFXC_WIDE
+  if (HasWideRegisters()) return FillWide(seed, stream, count, first, second);
+#endif
   Fill(seed, stream, count, first, second);
 }
 

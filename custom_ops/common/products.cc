@@ -58,22 +58,22 @@ TFXC_INLINE const float* From(const float* shifts, int64_t r) { return shifts ==
 // Takes I rows at once, as many as fit into the registers, then half as many, and the last rows one by one.
 template <typename Lanes, int I, int V, typename Vectors>
 TFXC_INLINE void SomeLogits(const float* rows, int64_t stride, int64_t num_rows, const Vectors& block, int64_t dim,
-                            const float* shifts, float* logits) {
-  constexpr int kWidth = V * kSizeOf<Lanes>, kHalf = I / 2;
+                            const float* shifts, float* logits, int64_t width = V * kSizeOf<Lanes>) {
+  constexpr int kHalf = I / 2;
   int64_t r = 0;
   for (; r + I <= num_rows; r += I) {
-    if (kWidth == kLanes) {
+    if (width == kLanes) {
       const float* next = rows + (r + kRowsAhead) * stride;
       for (int64_t i = 0; i < I * stride; i += kLanes) __builtin_prefetch(next + i);
     }
-    Product<Lanes, I, V>(rows + r * stride, stride, 1, block, dim, false, From(shifts, r), logits + r * kWidth, kWidth);
+    Product<Lanes, I, V>(rows + r * stride, stride, 1, block, dim, false, From(shifts, r), logits + r * width, width);
   }
   for (; r + kHalf <= num_rows; r += kHalf) {
-    Product<Lanes, kHalf, V>(rows + r * stride, stride, 1, block, dim, false, From(shifts, r), logits + r * kWidth,
-                             kWidth);
+    Product<Lanes, kHalf, V>(rows + r * stride, stride, 1, block, dim, false, From(shifts, r), logits + r * width,
+                             width);
   }
   for (; r < num_rows; ++r) {
-    Product<Lanes, 1, V>(rows + r * stride, stride, 1, block, dim, false, From(shifts, r), logits + r * kWidth, kWidth);
+    Product<Lanes, 1, V>(rows + r * stride, stride, 1, block, dim, false, From(shifts, r), logits + r * width, width);
   }
 }
 
@@ -121,10 +121,18 @@ TFXC_INLINE void LogitsOfFewOf(const float* rows, int64_t stride, int64_t num_ro
   }
 }
 
-// The shapes that fit into the registers: thirty-two of sixteen floats, or sixteen of eight.
+// The shapes that fit into the registers: thirty-two of sixteen floats, sixteen of eight, or thirty-two of four.
 template <typename Lanes, typename Vectors>
 TFXC_INLINE void LogitsInRegisters(const float* rows, int64_t stride, int64_t num_rows, const Vectors& block, int width,
                                    int64_t dim, const float* shifts, float* logits) {
+  if constexpr (kSizeOf<Lanes> == 4) {
+    for (int q = 0; q < width; q += kLanes) {
+      Vectors part = block;
+      part.first += q;
+      SomeLogits<Lanes, 4, kParts<Lanes>>(rows, stride, num_rows, part, dim, shifts, logits + q, width);
+    }
+    return;
+  }
   constexpr bool kWide = kSizeOf<Lanes> == kLanes;
   constexpr int kVectors = kParts<Lanes>, kNarrow = kWide ? 8 : 4, kBroad = kWide ? 8 : 2;
   switch (width / kLanes) {
@@ -176,7 +184,7 @@ template <typename Lanes>
 TFXC_INLINE void PackedLogitsOf(const float* packed, const float* tile, int64_t tile_width, const int32_t* places,
                                 int width, int64_t dim, const float* shifts, const int32_t* next, float* logits,
                                 int64_t logit_stride) {
-  constexpr int kQueries = kSizeOf<Lanes> == kLanes ? 16 : 6;  // so many that their sums fit into the registers
+  constexpr int kQueries = kParts<Lanes> == 1 ? 16 : kParts<Lanes> == 2 ? 6 : 4;  // so many that their sums fit into the registers
   int64_t asked = 0;
   for (int q = 0; q < width; q += kQueries) {
     const int from = std::min(q, width - kQueries);  // takes some queries twice, rather than fewer at once
@@ -216,7 +224,7 @@ TFXC_INLINE void GradientsOf(const float* scalars, int64_t scalar_stride, int64_
     if (d + 2 * kLanes == dim) TFXC_COLUMNS(8, 2);
     if (d + kLanes == dim) TFXC_COLUMNS(8, 1);
   } else {
-    for (; d < dim; d += kLanes) TFXC_COLUMNS(4, 2);
+    for (; d < dim; d += kLanes) TFXC_COLUMNS(4, kParts<Lanes>);
   }
 #undef TFXC_COLUMNS
 }

@@ -1,5 +1,5 @@
 // Run-time choice of vector width: one library runs on any x86-64 machine, and uses AVX2 or AVX-512 where the processor
-// has them. Other architectures compile one version.
+// has them. Other architectures compile one version, as ARM, where every processor of 64 bits has NEON.
 #pragma once
 
 // The highest level of x86-64 that kernels have code for; 5 is level 4 and AMX. A library built with a lower level runs
@@ -9,8 +9,9 @@
 #endif
 
 // GCC 11 cannot choose by level. It makes code for AVX2 beside the default, without fused multiplication and addition.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && TFXC_LEVEL >= 3
-#if __GNUC__ >= 12
+// Apple's libraries cannot choose a function when they are loaded.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__APPLE__) && TFXC_LEVEL >= 3
+#if __GNUC__ >= 12 || defined(__clang__)
 #define TFXC_HAS_LEVELS TFXC_LEVEL
 #define TFXC_LEVEL_3 "arch=x86-64-v3"
 #else
@@ -30,7 +31,7 @@
 #endif
 
 // TFXC_VECTORIZE: the compiler vectorises the loops, as wide as the processor allows. TFXC_WIDE and TFXC_NARROW: the
-// kernel's own vectors, of sixteen floats or of eight.
+// kernel's own vectors, of sixteen floats or of NarrowLanes.
 #if TFXC_HAS_LEVELS >= 4
 #define TFXC_VECTORIZE __attribute__((target_clones("arch=x86-64-v4", TFXC_LEVEL_3, "default")))
 #define TFXC_WIDE __attribute__((target("arch=x86-64-v4")))
@@ -49,18 +50,21 @@
 #ifdef TFXC_WIDE
 #define TFXC_BY_WIDTH(RESULT, NAME, PARAMETERS, ARGUMENTS)                                             \
   TFXC_WIDE static RESULT NAME##Wide PARAMETERS { return NAME##Of<::tfxc::Lanes16> ARGUMENTS; }        \
-  TFXC_NARROW static RESULT NAME##Narrow PARAMETERS { return NAME##Of<::tfxc::Lanes8> ARGUMENTS; }     \
+  TFXC_NARROW static RESULT NAME##Narrow PARAMETERS { return NAME##Of<::tfxc::NarrowLanes> ARGUMENTS; }\
   RESULT NAME PARAMETERS { return ::tfxc::HasWideRegisters() ? NAME##Wide ARGUMENTS : NAME##Narrow ARGUMENTS; }
 #else
 #define TFXC_BY_WIDTH(RESULT, NAME, PARAMETERS, ARGUMENTS) \
-  TFXC_NARROW RESULT NAME PARAMETERS { return NAME##Of<::tfxc::Lanes8> ARGUMENTS; }
+  TFXC_NARROW RESULT NAME PARAMETERS { return NAME##Of<::tfxc::NarrowLanes> ARGUMENTS; }
 #endif
 
 namespace tfxc {
 
-// Thirty-two registers of sixteen floats. Otherwise there are sixteen, of eight.
+// Thirty-two registers of sixteen floats. Otherwise there are sixteen of eight, or on ARM thirty-two of four.
 inline bool HasWideRegisters() {
-#ifdef TFXC_WIDE
+#if defined(TFXC_WIDE) && defined(__clang__)  // older versions of Clang do not know the name of the level
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#elif defined(TFXC_WIDE)
   return __builtin_cpu_supports("x86-64-v4");
 #else
   return false;

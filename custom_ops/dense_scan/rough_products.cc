@@ -132,6 +132,12 @@ void HalfLogits(const uint32_t* rows, int64_t num_rows, int64_t num_words, const
   }
 }
 
+// Whether the processor has what these bits of leaf 7 stand for.
+bool Has(unsigned features) {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & features) == features;
+}
+
 #ifdef TFXC_TILES
 // The shapes of the eight tiles as LDTILECFG reads them.
 struct alignas(64) TileShapes {
@@ -147,9 +153,7 @@ TFXC_INLINE void WriteNow(const void* data) { __asm__ volatile("" : : "r"(data) 
 bool HasTiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
   constexpr unsigned kBfloat16AndTiles = 1u << 22 | 1u << 24;
-  unsigned eax, ebx, ecx, edx;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & kBfloat16AndTiles) == kBfloat16AndTiles &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return Has(kBfloat16AndTiles) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 // The sums of 32 rows and 48 queries stay in tiles 0 to 5. rows is [., num_words], block [num_words, 48].
@@ -215,7 +219,8 @@ Format Chosen() {
   if (!__builtin_cpu_supports("avx512f")) return Format::kNone;
   if (__builtin_cpu_supports("avx512bf16") && HasTiles()) return Format::kBfloat16Tiles;
   if (__builtin_cpu_is("amd")) return __builtin_cpu_supports("avx512bf16") ? Format::kBfloat16 : Format::kNone;
-  return __builtin_cpu_supports("avx512fp16") ? Format::kFloat16 : Format::kNone;
+  constexpr unsigned kHalves = 1u << 23;
+  return Has(kHalves) ? Format::kFloat16 : Format::kNone;
 }
 #else
 void BfloatWords(const float*, int64_t, uint32_t*) {}

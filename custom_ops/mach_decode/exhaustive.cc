@@ -70,7 +70,7 @@ class BucketStream {
 // NaN in either stays.
 template <Decoder decoder, typename Values>
 TFXC_INLINE Values Fold(Values sum, Values value) {
-  return decoder == Decoder::kMean ? sum + value : (value < sum) | (value != value) ? value : sum;
+  return decoder == Decoder::kMean ? sum + value : ((value < sum) | (value != value)) ? value : sum;
 }
 
 // Updates scores[i] by the value of bucket i: the first repetition sets it, the others add to it or keep the minimum. A

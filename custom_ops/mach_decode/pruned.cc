@@ -70,9 +70,9 @@ float Pruner::Guess(int64_t query) {
   const int64_t end = std::min(hashes_.Count() - 1, 2 * kGuessingPairs);
   for (int64_t r = 0; r < end; r += 2) {
     for (Scored bucket : lists_[r]) {
-      for (Members<Lanes8> members(hashes_, r, bucket.id); !members.Done();) {
-        const UintOf<Lanes8> ids = members.Next();
-        for (int j = 0; j < kSizeOf<Lanes8>; ++j) {
+      for (Members<NarrowLanes> members(hashes_, r, bucket.id); !members.Done();) {
+        const UintOf<NarrowLanes> ids = members.Next();
+        for (int j = 0; j < kSizeOf<NarrowLanes>; ++j) {
           if (ids[j] < hashes_.num_classes && IsListed(query, r + 1, ids[j])) GuessFrom(query, r, ids[j], &best);
         }
       }
