@@ -11,6 +11,7 @@ from tfxc import (
     optimizers,
     samplers,
     search,
+    serving,
     sparsity,
 )
 from tfxc._autograph import leave_alone
@@ -41,5 +42,6 @@ __all__ = [
     "report",
     "samplers",
     "search",
+    "serving",
     "sparsity",
 ]

@@ -21,7 +21,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead, EncodedHead, MACHHead, UniformSparseHead
 from tfxc.samplers import MIDX
 from tfxc.search import InvertedIndex, faiss_index
-from tfxc.serving import export
+from tfxc.serving import servable
 
 READ = """
 import sys
@@ -225,7 +225,7 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(export, "write_names", fail)
+        patch.setattr(servable, "write_names", fail)
         model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2, True), k=1, class_names=["a", "b"])
         tf_variable(model.head.bias)[0].assign(float("-inf"))  # a class that is never the best
         with pytest.raises(OSError, match="disk full"):

@@ -58,6 +58,16 @@ class Values(Part):
     def arranged(self, ids):
         return Values(self.attribute, self.keys.numpy(), self.table.numpy()[ids], self.dtype)
 
+    def joined(self, more):
+        keys, tables = np.union1d(self.keys.numpy(), more.keys.numpy()), []
+        width = max(self.table.shape[1], more.table.shape[1])
+        for part in (self, more):
+            codes, place = part.table.numpy(), np.searchsorted(keys, part.keys.numpy())
+            codes = np.where(codes >= 0, place[np.maximum(codes, 0)], codes)
+            tables.append(np.pad(codes, [[0, 0], [0, width - codes.shape[1]]], constant_values=_EMPTY))
+        dtype = np.min_scalar_type(-max(len(keys), -_EMPTY))
+        return Values(self.attribute, keys, np.concatenate(tables).astype(dtype), self.dtype)
+
     def kinds(self, codes):
         """The kinds int32 of codes, -1 for none."""
         return tf.where(codes >= 0, tf.cast(codes, tf.int32) % self.num_kinds, -1)
@@ -109,6 +119,9 @@ class Numbers(Part):
 
     def arranged(self, ids):
         return Numbers(self.attribute, self.table.numpy()[ids])
+
+    def joined(self, more):
+        return Numbers(self.attribute, np.concatenate([self.table.numpy(), more.table.numpy()]))
 
     def kinds(self, numbers):
         kinds = tf.searchsorted(self.bounds, tf.reshape(numbers, [-1]), side="right")

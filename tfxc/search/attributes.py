@@ -61,9 +61,22 @@ class Attributes(tf.Module):
 
     def arranged(self, ids) -> "Attributes":
         """The attributes of class ids [P], in their order."""
-        new = object.__new__(Attributes)
-        super(Attributes, new).__init__()
-        new.parts = [part.arranged(ids) for part in self.parts]
+        return Attributes.of_parts([part.arranged(ids) for part in self.parts])
+
+    def joined(self, more: "Attributes") -> "Attributes":
+        """The attributes of these classes, and then those of the others; ValueError for other attributes."""
+        own, others = ({part.attribute: part for part in both.parts} for both in (self, more))
+        types, given = ({name: part.dtype.name for name, part in parts.items()} for parts in (own, others))
+        if types != given:
+            raise ValueError(f"The classes have the attributes {types}, but what is added has {given}.")
+        return Attributes.of_parts([part.joined(others[name]) for name, part in own.items()])
+
+    @classmethod
+    def of_parts(cls, parts) -> "Attributes":
+        """The attributes that a list of ``Part`` holds."""
+        new = object.__new__(cls)
+        tf.Module.__init__(new)
+        new.parts = parts
         return new
 
     def require_classes(self, num_classes: int) -> None:

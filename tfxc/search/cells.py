@@ -55,8 +55,10 @@ class Cells(NamedTuple):
         return Cells(self.members[stays], np.concatenate([[0], np.cumsum(sizes[sizes > 0])]))
 
 
-def moments(vectors, offsets):
+def moments(vectors, offsets, means=None):
     """The mean float32 [C, D] and the reach float32 [C] of cells, by their offsets and members' vectors.
+
+    The reach is that from given ``means``, if there are any.
 
     The best class that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
     deviations above the mean, like the largest of a few hundred normal numbers. So a query reads a cell of
@@ -68,7 +70,8 @@ def moments(vectors, offsets):
     Inner Product Search", 2024.
     """
     first, sizes = offsets[:-1] - offsets[0], np.diff(offsets)
-    means = (np.add.reduceat(vectors, first) / sizes[:, np.newaxis]).astype(np.float32)
+    if means is None:
+        means = (np.add.reduceat(vectors, first) / sizes[:, np.newaxis]).astype(np.float32)
     apart = vectors - np.repeat(means, sizes, axis=0)
     variances = np.add.reduceat(np.einsum("nd,nd->n", apart, apart), first) / apart.shape[1]
     return means, (_DEVIATIONS * np.sqrt(variances / sizes)).astype(np.float32)
@@ -134,8 +137,13 @@ def gather_around(head, centres):
     Raises ValueError as ``cut_into_cells``.
     """
     lengths_of(head)  # raises
-    cell_of = _assigned(head, centres, lambda vectors: vectors)
-    return _cells_of([cell for cell in _members(cell_of, len(centres)) if len(cell)])
+    return cells_around(_assigned(head, centres, lambda vectors: vectors), len(centres))
+
+
+def cells_around(cell_of, num_cells):
+    """The cells of classes by the number of the cell of each, int [L]; -1 for a class in none."""
+    members = [cell for cell in _members(cell_of + 1, num_cells + 1)[1:] if len(cell)]
+    return _cells_of(members)
 
 
 def lengths_of(head):

@@ -121,7 +121,7 @@ class InvertedIndex(keras.layers.Layer):
 
     def get_build_config(self):
         """The shapes of the weights, which depend on the class vectors."""
-        return {"shapes": [list(own.shape) for own in self._weights]} if self.built else None
+        return {"shapes": [list(own.shape) for own in self.stored]} if self.built else None
 
     def build(self, input_shape=None):
         """Raises ValueError: an index is built from a head, not from the shape of its input."""
@@ -152,7 +152,8 @@ class InvertedIndex(keras.layers.Layer):
         return Tiles(*(tf_variable(getattr(self, name)) for name in Tiles._fields))
 
     @property
-    def _weights(self):
+    def stored(self) -> list[tf.Variable]:
+        """Its variables in their order: those of ``Tiles``, and the moments of answers."""
         return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
 
     def build_from(self, head) -> None:
@@ -206,10 +207,13 @@ class InvertedIndex(keras.layers.Layer):
 
     def _take(self, head, cells, scanned, answers):
         scanned = np.sort(scanned)
-        tiles = lay_out(head, cells.without(scanned), scanned, self.rows_dtype)
+        self.hold(lay_out(head, cells.without(scanned), scanned, self.rows_dtype), answers)
+
+    def hold(self, tiles: Tiles, answers: Answers) -> None:
+        """Makes its weights of arrays that nobody writes any more."""
         values = [*tiles, *(moment.astype(np.float32) for moment in answers)]
         self._add_weights([value.shape for value in values], values)
-        self.num_scanned = len(scanned)
+        self.num_scanned = len(tiles.scanned)
         self.num_cells = len(tiles.centres)
         self.num_probes = min(self.num_probes or _NUM_PROBES, self.num_cells)
 

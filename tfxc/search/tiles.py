@@ -15,6 +15,7 @@ _LARGEST_CODE = 127
 _ROUNDS = 3  # how many coordinates of a row may be rounded the other way
 _ALONG = 100  # the weight of an error along the direction, relative to one across it
 _TILE, _SMALL_TILE = 32, 8
+_COPIED_ROWS = 1 << 16
 _TILES_PER_CELL = 4  # the mean size of a cell, in large tiles, from which on tiles are large
 
 
@@ -51,6 +52,29 @@ class Tiles(NamedTuple):
     scanned_scales: np.ndarray
 
 
+class Kept(NamedTuple):
+    """Rows in few bits that stay as they are in other ``Tiles``: to round them again would add up.
+
+    Attributes:
+        tiles: the ``Tiles`` of variables that hold them.
+        places: int32 [L], the slot there of each class whose row stays; -1 for other classes.
+        centres: float32 [C, D], of which they are differences, of the cells of the new tiles.
+    """
+
+    tiles: Tiles
+    places: np.ndarray
+    centres: np.ndarray
+
+    def copy(self, name, array, places):
+        """Copies these rows into the slots ``places`` [L] of an array of new tiles, flat, some at a time."""
+        rows = read(getattr(self.tiles, name))
+        rows = tf.reshape(rows, [-1, *rows.shape[2:]])
+        ids = np.flatnonzero(self.places >= 0)
+        for start in range(0, len(ids), _COPIED_ROWS):
+            some = ids[start : start + _COPIED_ROWS]
+            array[places[some]] = tf.gather(rows, self.places[some]).numpy()
+
+
 def read(weight):
     """A tensor of the numbers in a variable, without a copy."""
     weight = tf.convert_to_tensor(weight)
@@ -62,8 +86,10 @@ def tile_size(num_classes, num_cells):
     return _TILE if num_classes >= _TILES_PER_CELL * _TILE * num_cells else _SMALL_TILE
 
 
-def lay_out(head, cells, scanned, dtype):
+def lay_out(head, cells, scanned, dtype, kept=None):
     """The ``Tiles`` of a head's classes in one of ``DTYPES``: ids [H] to scan, and ``Cells`` of all others.
+
+    ``kept`` is None, or the ``Kept`` rows and the means around which all rows are stored.
 
     Memory: the rows once, the vectors of scanned classes, and those of eight thousand others or of one cell.
     """
@@ -85,12 +111,17 @@ def lay_out(head, cells, scanned, dtype):
     scales = aligned_zeros((num_tiles if dtype == "int8" else 0) * slots, DTYPES["bfloat16"])
     for start, stop, vectors in cells.chunks(head, "Rows"):
         first, last = cells.offsets[start], cells.offsets[stop]
-        means[start:stop], reaches[start:stop] = moments(vectors, cells.offsets[start : stop + 1])
+        given = None if kept is None else kept.centres[start:stop]
+        means[start:stop], reaches[start:stop] = moments(vectors, cells.offsets[start : stop + 1], given)
         own, where = np.repeat(means[start:stop], sizes[start:stop], axis=0), places[first:last]
         if dtype == "int8":
             rows[where], scales[where] = int8_codes(vectors - own, own)
         else:
             rows[where] = vectors if dtype == "float32" else vectors - own
+    if kept is not None:
+        kept.copy("rows", rows, place_of)
+        if dtype == "int8":
+            kept.copy("scales", scales, place_of)
     columns, column_scales = np.ascontiguousarray(vectors_of(head, scanned).T), np.empty(0, np.float32)
     if dtype != "float32":
         columns, column_scales = int16_codes(columns)

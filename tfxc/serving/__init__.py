@@ -1,1 +1,5 @@
-"""What a SavedModel is made of."""
+"""Exports for serving: how the next version of one is made without the model."""
+
+from tfxc.serving.update import update
+
+__all__ = ["update"]

@@ -1,8 +1,6 @@
 """A SavedModel of TensorFlow's own ops: loadable where tfxc is not installed."""
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,22 +8,17 @@ import tensorflow as tf
 
 from tfxc._keras.layers import layers_of
 from tfxc._keras.weights import layer_and_name, variables_of
-from tfxc.cluster.exported import add_values, on_one_machine
+from tfxc.cluster.exported import on_one_machine
 from tfxc.layers import EncodedHead
 from tfxc.layers.dense_head import tied_row_offset
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
 from tfxc.ops.library import stock_ops
 from tfxc.search import Attributes, InvertedIndex
-from tfxc.serving.class_names import ClassIds, ClassNames, write_names
 from tfxc.serving.exported_folder import exported_folder, named_if_unwritten
-from tfxc.serving.signature import (
-    as_declared,
-    encoder_inputs,
-    named_function,
-    serving_function,
-    with_defaults,
-)
+from tfxc.serving.record import record_of
+from tfxc.serving.servable import Servable, traced, variables_read
+from tfxc.serving.signature import as_declared, encoder_inputs, named_function, query_function
 
 _BLOCK_NUMBERS = 1 << 21  # of a weight, looked at at once
 
@@ -108,8 +101,7 @@ class ServingMixin:
         expire_averaged(self)
         self._freshen()
         _check_index(index, self.head)
-        takes_names = strings not in (False, None)  # () takes those of exclude and allow alone
-        if takes_names and self.class_names is None:
+        if strings not in (False, None) and self.class_names is None:
             raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
         if strings and tied_row_offset(self.head) == 0:
             raise ValueError(
@@ -121,22 +113,21 @@ class ServingMixin:
         served, elsewhere = on_one_machine(self)
         if not elsewhere:  # to read weights from other machines would take as long as to write them
             _refuse_nan(variables_of(self.encoder) + variables_of(self.head))
-        with _traced(), exported_folder(path) as aside, tempfile.TemporaryDirectory() as scratch:
-            with tf.device(None):  # a coordinator's default names a machine of its cluster
-                names_file = os.path.join(scratch, "names.txt") if takes_names else None
-                module = _servable(served, index, names_file, strings, attributes)
-                signatures = {"serving_default": module.serve, "with_defaults": with_defaults(module.serve)}
-                with named_if_unwritten(path):
-                    tf.saved_model.save(module, aside, signatures=signatures)
-            with named_if_unwritten(path):
-                if elsewhere:
-                    add_values(aside, module.kept, elsewhere)
-                if self.class_names is not None:
-                    extra = os.path.join(aside, "assets.extra")
-                    os.makedirs(extra, exist_ok=True)
-                    write_names(self.class_names, extra)
+
+        serve = Servable(
+            query_function(served, attributes),
+            served.head,
+            served.k,
+            index,
+            strings,
+            attributes,
+            self.class_names,
+            variables_of(served.encoder) + variables_of(served.head),
+            _lookup_tables(served.encoder),
+            record_of(served, strings, attributes),
+        ).write(path, elsewhere)
         if verbose:
-            names = ", ".join(spec.name for spec in module.serve.input_signature)
+            names = ", ".join(spec.name for spec in serve.input_signature)
             print(f"{os.fspath(path)}: serve({names})")
 
     def export_item_encoder(self: Any, path: str | os.PathLike[str]) -> None:
@@ -161,7 +152,7 @@ class ServingMixin:
                 "A tfxc.layers.EncodedHead has an item encoder."
             )
         encoder, module = self.head.item_encoder, tf.Module()
-        _, specs, structure = encoder_inputs(encoder)
+        specs, structure = encoder_inputs(encoder)
         _refuse_nan(variables_of(encoder))
 
         def serve(*features):
@@ -171,20 +162,9 @@ class ServingMixin:
 
         module.serve = named_function(serve, specs)
         module.tables = _lookup_tables(encoder)
-        with _traced(), exported_folder(path) as aside, named_if_unwritten(path):
-            module.kept = _variables_read(module.serve, [encoder])
+        with traced(), exported_folder(path) as aside, named_if_unwritten(path):
+            module.kept = variables_read(module.serve, variables_of(encoder))
             tf.saved_model.save(module, aside, signatures={"serving_default": module.serve})
-
-
-@contextlib.contextmanager
-def _traced():
-    """Has TensorFlow trace functions, also where a user has it run them eagerly: a file holds graphs."""
-    eagerly = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(False)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(eagerly)
 
 
 def _refuse_nan(weights):
@@ -230,31 +210,6 @@ def _check_index(index, head):
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")
     index.require_built_from(head)
-
-
-def _servable(model, index, names_file, strings, attributes):
-    """A module with the function ``serve`` and all that it reads."""
-    module = tf.Module()
-    if model.class_names is not None:
-        module.names = ClassNames(model.class_names)
-    if names_file is not None:
-        module.class_ids = ClassIds(model.class_names, names_file)
-    module.serve = serving_function(model, index, module, strings, attributes)
-    layers = [model.encoder, model.head] + ([] if index is None else [index])
-    # Only what serve reads is kept. With an index that is no table of the head, unless the encoder shares it.
-    module.kept = _variables_read(module.serve, layers)
-    module.tables = _lookup_tables(model.encoder)
-    return module
-
-
-def _variables_read(function, layers):
-    """The variables that a function reads: weights of layers, and others that Keras 3 does not list."""
-    graph = function.get_concrete_function().graph
-    captured = {id(tensor) for tensor, _ in graph.captures}
-    weights = [variable for layer in layers for variable in variables_of(layer)]
-    weights = [weight for weight in weights if id(weight.handle) in captured]
-    others = captured - {id(weight.handle) for weight in weights}
-    return weights + [variable for variable in graph.variables if id(variable.handle) in others]
 
 
 def _lookup_tables(encoder):

@@ -16,8 +16,9 @@ except ImportError:  # Windows, which locks no folders
     fcntl = None  # type: ignore[assignment]
 
 _WRITTEN = "tfxc-export"  # the only name that exports use in the folder they write in
-_EXTRA = "assets.extra"  # where TensorFlow Serving looks for files of users, such as requests to warm up by
-_EXPORTED = {"saved_model.pb", "fingerprint.pb", "variables", "assets", _EXTRA}  # all names in an export
+RECORD_FILE = "tfxc.json"  # what an export tells of itself
+EXTRA = "assets.extra"  # where TensorFlow Serving looks for files of users, such as requests to warm up by
+_EXPORTED = {"saved_model.pb", "fingerprint.pb", "variables", "assets", EXTRA}  # all names in an export
 
 
 @contextlib.contextmanager
@@ -113,8 +114,8 @@ def _locked(workplace):
 
 def _keep_extra(old, new):
     """Copies the files that users added to an export into the next; names of classes are the model's own."""
-    old, new = os.path.join(old, _EXTRA), os.path.join(new, _EXTRA)
-    added = set(os.listdir(old)) - {NAMES_FILE} if os.path.isdir(old) else set()
+    old, new = os.path.join(old, EXTRA), os.path.join(new, EXTRA)
+    added = set(os.listdir(old)) - {NAMES_FILE, RECORD_FILE} if os.path.isdir(old) else set()
     for name in added:
         os.makedirs(new, exist_ok=True)
         copy = shutil.copytree if os.path.isdir(os.path.join(old, name)) else shutil.copy2

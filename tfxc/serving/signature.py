@@ -22,32 +22,47 @@ _OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
 _UNFIT = re.compile(r"[^A-Za-z0-9_]")  # what a SavedModel does not take in the name of an input
 
 
-def serving_function(model, index, module, strings, attributes):
+def query_function(model, attributes):
+    """The function of an encoder's inputs to queries [B, D], of a model that is exported with attributes."""
+    wanted = () if attributes is None else attributes.defaults()
+    specs, structure = encoder_inputs(model.encoder, _OPTIONS.union(wanted))
+
+    def encode(*inputs):
+        with stock_ops():
+            return model.queries(as_declared(structure, inputs))
+
+    return named_function(encode, specs)
+
+
+def serving_function(module, head, k, index, strings, attributes):
     """The function of all inputs, those with a default last; see ``ExtremeClassifier.export``.
 
     Args:
-        model: the ``ExtremeClassifier``.
+        module: the ``tf.Module`` that is exported, with ``encode``, as ``query_function`` makes it, and with
+            ``names`` and ``class_ids`` where these are served.
+        head: of the model.
+        k: how many classes it returns.
         index: None, or an ``InvertedIndex``: its columns are put into the module.
-        module: the ``tf.Module`` that is exported, with ``names`` and ``class_ids`` where these are served.
         strings: as for ``export``.
         attributes: None, or ``Attributes``: those that rank are put into the module.
     """
     wanted = {} if attributes is None else attributes.defaults()
-    names, specs, structure = encoder_inputs(model.encoder, _OPTIONS | wanted.keys())
+    specs = list(module.encode.input_signature)
+    names = [spec.name for spec in specs]
     ids_of = getattr(module, "class_ids", None)
     histories = {} if ids_of is None else _histories(specs, strings)
     specs = [
         tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
         for spec in specs
     ]
-    row_offset = tied_row_offset(model.head) or 1
+    row_offset = tied_row_offset(head) or 1
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become defaults of the signature, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
-    k = _default_count(model.k, _K, model.head.num_classes)
+    k = _default_count(k, _K, head.num_classes)
     defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
     if index is None:
-        ranked, num_probes = model.head, num_probes_of(model.head)
+        ranked, num_probes = head, num_probes_of(head)
     else:
         ranked, num_probes = index.for_serving(attributes), index.num_probes
         module.columns = ranked.columns
@@ -70,13 +85,13 @@ def serving_function(model, index, module, strings, attributes):
             if name in histories:
                 ids = ids_of.histories(inputs[place], histories[name].shape[1], row_offset)
                 inputs[place] = tf.cast(ids, histories[name].dtype)
+        query = module.encode(*inputs)
         with stock_ops():
-            query = model.queries(as_declared(structure, inputs))
             options |= {_EXCLUDE: exclude, _ALLOW: allow}
             if index is None:
                 scores, ids = ranked.top_k(query, **options, attributes=attributes)
             else:
-                scores, ids = ranked_best(model.head, ranked, query, **options)
+                scores, ids = ranked_best(head, ranked, query, **options)
         out = {"ids": ids, "scores": scores}
         return out | ({"names": module.names.of(ids)} if hasattr(module, "names") else {})
 
@@ -206,7 +221,7 @@ def encoder_inputs(encoder, options=()):
         tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, key)
         for tensor, key in zip(tensors, keys, strict=True)
     ]
-    return keys, specs, structure
+    return specs, structure
 
 
 def _argument(name):

@@ -1,0 +1,305 @@
+"""The next version of an export, of some other classes, without the process that trained the model."""
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+
+from tfxc._keras import keras
+from tfxc._keras.weights import constant, tf_variable
+from tfxc.aligned import aligned_zeros, taken_over
+from tfxc.data import Vocabulary
+from tfxc.data.names import Names
+from tfxc.layers import DenseHead
+from tfxc.search import Attributes
+from tfxc.search.attribute_values import Numbers, Values
+from tfxc.search.tiles import Tiles
+from tfxc.search.updated_index import updated_index
+from tfxc.serving.class_names import read_names
+from tfxc.serving.exported_folder import EXTRA, RECORD_FILE
+from tfxc.serving.servable import Servable
+from tfxc.serving.signature import named_function
+
+_BLOCK_ROWS = 1 << 16
+
+
+def update(
+    path: str | os.PathLike[str],
+    new_path: str | os.PathLike[str],
+    added: Collection = (),
+    vectors=None,
+    *,
+    removed: Collection = (),
+    biases=None,
+    attributes: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes an export anew with some classes added and others removed, without the model or its training.
+
+    The new version ranks as an export of a model with these classes would: exactly without an index, or where
+    a request probes all cells of one. With an index each new class goes to the cell of the nearest centre,
+    and other rows stay where they are.
+
+    Classes that stay keep their ids. New ones take the ids that get free, and then ids after the last one; if
+    more are removed than added, the last ids move to free ones, as in ``tfxc.data.Vocabulary.merge``. A tied
+    table of the encoder gets the same rows, so that histories may hold new classes.
+
+    The old version stays. The new one appears when it is whole: an update that fails, or is killed, leaves
+    nothing under its path.
+
+    Args:
+        path: folder of an export of a model with class names and a ``DenseHead`` or ``EncodedHead``, or of an
+            earlier update.
+        new_path: folder to write, which must not exist; for TensorFlow Serving the next number, "served/2".
+        added: names of n classes. A name that is a class already gets the new values in its old place.
+        vectors: float [n, D], D the width of queries: rows of the head's table, or what the item encoder of
+            an ``EncodedHead`` gives (``export_item_encoder``).
+        removed: names of classes.
+        biases: float [n], of a head with biases; None for the mean of all biases.
+        attributes: of an export with attributes, those of the n classes, as for
+            ``ExtremeClassifier.export``.
+
+    Raises:
+        ValueError: if the folder is no such export, or was written by an earlier release; if something is at
+            the new path; for names that occur twice, or are both added and removed; for removed names that
+            are no classes, or all of them; for vectors or biases of another shape, or with NaN or infinity;
+            for attributes that are missing or of other kinds; if the encoder reads classes by a table that
+            has no rows for new ones.
+        OSError: naming the path, if the disk is full or the folder cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> encoder = keras.Sequential([keras.Input((8,))])
+        >>> model = tfxc.ExtremeClassifier(
+        ...     encoder, tfxc.layers.DenseHead(3), class_names=["tea", "milk", "salt"])
+        >>> model.export(folder / "1")
+        >>> tfxc.serving.update(folder / "1", folder / "2", ["rum", "gin"], np.ones([2, 8]), removed=["milk"])
+        >>> served = tf.saved_model.load(str(folder / "2"))
+        >>> sorted(served.serve(tf.ones([1, 8]), k=tf.constant(2))["names"].numpy()[0].tolist())
+        [b'gin', b'rum']
+    """
+    if os.path.lexists(new_path):
+        raise ValueError(f"An update writes a new folder, but {new_path} is there already: name another.")
+    record = _record(path)
+    change = _Change.of(read_names(os.path.join(path, EXTRA)), added, removed)
+    loaded = tf.saved_model.load(os.fspath(path))
+    own = {name: None if at is None else loaded.kept[at] for name, at in record["places"].items()}
+    table, stored = own.get("table"), [loaded.kept[at] for at in record["index"]]
+    encode = loaded.encode.concrete_functions[0]
+    _require_fixed_encoder(record, encode, loaded.tables)
+    has_bias = record["options"].get("use_bias", False)
+    dim = stored[0].shape[1] - has_bias if table is None else table.shape[1]
+    vectors = _numbers(vectors, "vectors", [change.num_added, dim])[change.order]
+    if biases is not None and not has_bias:
+        raise ValueError("The head has no biases: leave them out.")
+    biases = _numbers(biases, "biases", [change.num_added])[change.order] if has_bias else None
+    attributes = _attributes(record, loaded, stored, change, attributes)
+    head, index = DenseHead(len(change.names), **record["options"]), None
+    if stored:
+        effective = head.vectors(vectors, biases).numpy()
+        index = updated_index(stored, record["dtype"], record["num_probes"], change.old_ids, effective)
+        _free(stored)
+    weights = list(loaded.kept)
+    if table is not None:
+        head = _head(record, change, table, vectors, own.get("bias"), biases)
+        weights += [head.table_variable, *map(tf_variable, head.weights)]
+    Servable(
+        encode=_encode(encode, table, head),
+        head=head,
+        k=record["k"],
+        index=index,
+        strings=record["strings"],
+        attributes=attributes,
+        class_names=change.names,
+        weights=weights,
+        tables=list(loaded.tables),
+        record=record,
+    ).write(new_path)
+
+
+def _record(path):
+    """What an export tells of itself; ValueError for one that cannot be updated."""
+    file = os.path.join(path, EXTRA, RECORD_FILE)
+    if not os.path.exists(file):
+        raise ValueError(
+            f"{path} is no export of a model with class names, by this release: there is no {file}. Export "
+            "ExtremeClassifier(..., class_names=names) anew."
+        )
+    with open(file, encoding="utf-8") as file:
+        record = json.load(file)
+    if record["options"] is None:
+        raise ValueError(
+            f"An update adds and removes rows of a DenseHead or an EncodedHead, but the head is a "
+            f"{record['head']}: change the model by tfxc.change_classes, and export it."
+        )
+    return record
+
+
+def _require_fixed_encoder(record, encode, tables):
+    """Raises ValueError for an encoder that reads ids or names of classes but by the table of the head."""
+    specs, _ = encode.structured_input_signature
+    what, is_tied = list(record["by_id"]), record["row_offset"] is not None
+    if is_tied and tables:
+        what.append("a lookup layer")
+    if record["strings"] and not is_tied:
+        what += [spec.name for spec in specs if spec.dtype.is_integer and spec.shape.rank == 2]
+    if what:
+        raise ValueError(
+            f"The encoder reads {what} by ids or names of classes, and has no rows for new ones: tie the "
+            "head to its only table of classes (tied_to), or change the model by tfxc.change_classes."
+        )
+
+
+class _Change(NamedTuple):
+    """The names after an update, the old id of each, -1 for new values, and the ``order`` of these, by id."""
+
+    names: Names
+    old_ids: np.ndarray
+    order: np.ndarray
+
+    @property
+    def num_added(self):
+        return len(self.order)
+
+    @classmethod
+    def of(cls, old, added, removed):
+        old, added, removed = Vocabulary(old), _distinct(added, "added"), _distinct(removed, "removed")
+        unknown = _ids(removed, old) < 0
+        if unknown.any():
+            raise ValueError(
+                f"{unknown.sum()} of the names to remove are no classes, first "
+                f"{removed.names[int(unknown.argmax())]!r}: give those that are."
+            )
+        both = _ids(added, removed) >= 0
+        if both.any():
+            name = added.names[int(both.argmax())]
+            raise ValueError(f"{name!r} is both added and removed: to change its values, add it alone.")
+        stay = old.names[_ids(old, removed) < 0]
+        new = added.names[_ids(added, old) < 0]
+        if not len(stay) + len(new):
+            raise ValueError("All classes are removed, but an export needs one.")
+        names = Vocabulary.merge(old, pa.concat_arrays([stay.array, new.array]))
+        rows, old_ids = _ids(names, added), _ids(names, old)
+        old_ids[rows >= 0] = -1
+        return cls(names.names, old_ids, rows[rows >= 0])
+
+
+def _distinct(names, what):
+    if isinstance(names, str | bytes | Mapping):
+        raise ValueError(f"{what} must be a list of names, but is {type(names).__name__}.")
+    return Vocabulary(names)
+
+
+def _ids(names, vocabulary):
+    """The ids int64 of one vocabulary's names in another, -1 for none."""
+    found = pc.index_in(names.names.array, value_set=vocabulary.names.array)
+    return pc.fill_null(found.cast("int64"), -1).to_numpy(zero_copy_only=False).copy()
+
+
+def _numbers(values, what, shape):
+    """Finite values float32 of a shape; ValueError for others."""
+    values = np.asarray(np.empty(shape) if values is None and not shape[0] else values, np.float32)
+    if list(values.shape) != shape or not np.isfinite(values).all():
+        raise ValueError(
+            f"{what} must be finite numbers {shape}, a row for each name that is added, but are "
+            f"{list(values.shape)}{', with NaN or infinity' if list(values.shape) == shape else ''}."
+        )
+    return values
+
+
+def _attributes(record, loaded, stored, change, given):
+    """The ``Attributes`` of the new classes; None for an export without."""
+    if not record["attributes"]:
+        if given is not None:
+            raise ValueError("This export has no attributes: leave them out, or export the model with them.")
+        return None
+    parts = loaded.attributes.attributes.parts if stored else loaded.attributes.parts
+    kinds = zip(record["attributes"].items(), parts, strict=True)
+    known = Attributes.of_parts(
+        [
+            Numbers(name, part.table.numpy())
+            if dtype == "float32"
+            else Values(name, part.keys.numpy(), part.table.numpy(), tf.as_dtype(dtype))
+            for (name, dtype), part in kinds
+        ]
+    )
+    # With an index, they lie in the order of its slots.
+    ids = np.maximum(change.old_ids, 0)
+    rows = Tiles(*stored[: len(Tiles._fields)]).places.numpy()[ids] if stored else ids
+    if change.num_added:
+        new = Attributes(given or {})
+        new.require_classes(change.num_added)
+        rows = rows.astype(np.int64)
+        rows[change.old_ids < 0] = known.parts[0].table.shape[0] + change.order
+        known = known.joined(new)
+    return known.arranged(rows)
+
+
+def _head(record, change, table, vectors, bias, biases):
+    """A ``DenseHead`` of the new classes, over a table of its own kind that an encoder may read, too."""
+    offset = record["row_offset"] or 0
+    rows = _edited(table, change.old_ids, vectors, offset)
+    embedding = keras.layers.Embedding(
+        *rows.shape, embeddings_initializer=constant(_tensor(rows)), dtype=table.dtype.name
+    )
+    rule = "zeros" if bias is None else constant(_tensor(_edited(bias, change.old_ids, biases)))
+    options = {**record["options"], "tied_to": embedding, "row_offset": offset, "bias_initializer": rule}
+    head = DenseHead(len(change.names), **options)
+    head.build((None, rows.shape[1]))
+    return head
+
+
+def _edited(variable, old_ids, new, offset=0):
+    """The rows of a variable for the new classes, as an array; rows before those of classes stay.
+
+    It gives back the memory of the variable, which is read no more.
+    """
+    dtype = variable.dtype.as_numpy_dtype
+    rows = aligned_zeros((offset + len(old_ids), *variable.shape[1:]), dtype)
+    rows[:offset] = variable[:offset].numpy()
+    for start in range(0, len(old_ids), _BLOCK_ROWS):
+        ids = np.maximum(old_ids[start : start + _BLOCK_ROWS], 0)
+        rows[offset + start : offset + start + len(ids)] = tf.gather(variable, offset + ids).numpy()
+    rows[offset:][old_ids < 0] = new
+    _free([variable])
+    return rows
+
+
+def _free(variables):
+    """Gives back the memory of variables that nobody reads any more; a loaded SavedModel keeps them all."""
+    for variable in variables:
+        empty = tf.zeros([0], variable.dtype)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=empty)
+
+
+def _tensor(array):
+    """A tensor of an array that nobody writes any more."""
+    if array.dtype == tf.bfloat16:
+        return tf.bitcast(taken_over(array.view(np.uint16)), tf.bfloat16)
+    return taken_over(array)
+
+
+def _encode(concrete, table, head):
+    """The function of an export from inputs to queries, with the table of a head in place of its own."""
+    graph, (specs, _) = concrete.graph, concrete.structured_input_signature
+    definition = graph.as_graph_def()
+    fetched = [graph.outputs[0].name, *[operation.name for operation in graph.control_outputs]]
+
+    def encode(*inputs):
+        here = tf.compat.v1.get_default_graph()
+        captured = [
+            head.table_variable.handle if table is not None and handle is table.handle else handle
+            for handle in concrete.captured_inputs
+        ]
+        given = [*inputs, *map(here.capture, captured)]
+        given = {own.name: value for own, value in zip(graph.inputs, given, strict=True)}
+        query, *done = tf.graph_util.import_graph_def(definition, given, fetched, name="encoder")
+        with tf.control_dependencies(done):
+            return tf.ensure_shape(query, graph.outputs[0].shape)
+
+    return named_function(encode, list(specs))
