@@ -24,7 +24,7 @@ from tfxc.arguments import (
 )
 from tfxc.callbacks import BackupAndRestore, HardNegativeMining
 from tfxc.data import Vocabulary
-from tfxc.data.sequence_folder import new_version
+from tfxc.data.sequence_folder import scratch
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -110,7 +110,7 @@ def test_folders_of_other_storage_are_refused(path):
     for makes in (local_path, BackupAndRestore, lambda path: HardNegativeMining(path, 8)):
         with pytest.raises(ValueError, match="(bucket|host).* is not a path of this machine"):
             makes(path)
-    with pytest.raises(ValueError, match="is not a path of this machine"), new_version(path):
+    with pytest.raises(ValueError, match="is not a path of this machine"), scratch(path):
         pass
 
 

@@ -39,13 +39,14 @@ def write_arrays(path, arrays, notes):
         _write_index(file, index, notes)
 
 
-def read_arrays(path):
+def read_arrays(path, mode="c"):
     """Memory-mapped arrays and the notes of ``write_arrays``, checked; a write changes a private copy only.
 
-    Raises DamagedFile, naming the file and the damage, or OSError if it cannot be opened.
+    With the mode "r" nothing can be written, and the arrays may be larger than memory. Raises DamagedFile,
+    naming the file and the damage, or OSError if it cannot be opened.
     """
     index, notes, _ = _read_index(path)
-    arrays = _mapped(path, index)
+    arrays = _mapped(path, index, mode)
     for name, *_, checksums in index:
         if [zlib.crc32(block) for block in _blocks(bytes_of(arrays[name]))] != checksums:
             raise DamagedFile(f"{path} is damaged: {name} has the wrong checksum.")
@@ -63,11 +64,11 @@ def index_checksum(path):
     return _read_index(path)[2]
 
 
-def _mapped(path, index):
+def _mapped(path, index, mode="c"):
     arrays = {}
     for name, dtype, shape, start, _ in index:
         dtype, size = _dtype_and_size(dtype, shape)
-        mapped = np.memmap(path, np.uint8, "c", start, size) if size else np.zeros(0, np.uint8)
+        mapped = np.memmap(path, np.uint8, mode, start, size) if size else np.zeros(0, np.uint8)
         arrays[name] = mapped.view(dtype).reshape(shape)
     return arrays
 

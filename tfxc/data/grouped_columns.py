@@ -48,8 +48,8 @@ def _taken(array, order) -> np.ndarray:
 class GroupedFiles:
     """Like `GroupedColumns`, for more interactions than memory holds: the arrays are memory-mapped.
 
-    Blocks are first written to files of an existing folder, `<name>.npy` and `offsets.npy`. Then the rows
-    are scattered to the places of their users, and each user's slice is sorted in place.
+    Blocks are first written to files of an existing folder. Then the rows are scattered to the places of
+    their users, and each user's slice is sorted in place.
     """
 
     def __init__(self, folder: str, shuffle: int | None = None):
@@ -72,9 +72,8 @@ class GroupedFiles:
         blocks = _slices(len(users), max(_ROWS_PER_BLOCK, num_users))  # each costs a pass over all users
         counts = sum(np.bincount(users[block], minlength=num_users) for block in blocks)
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        np.save(self._path("offsets"), offsets)
         arrays: dict[str, np.ndarray] = {
-            name: np.lib.format.open_memmap(self._path(name), "w+", values.dtype, values.shape)
+            name: np.memmap(self._path(name, "sorted"), values.dtype, "w+", shape=values.shape)
             for name, values in given.items()
         }
         free = offsets[:-1].copy()  # the place of each user's next interaction
@@ -90,7 +89,7 @@ class GroupedFiles:
         _sort(offsets, arrays, self._shuffle)
         return offsets, arrays
 
-    def _path(self, name, suffix="npy") -> str:
+    def _path(self, name, suffix) -> str:
         return os.path.join(self._folder, f"{name}.{suffix}")
 
 

@@ -1,32 +1,27 @@
-"""Sequences in a folder, memory-mapped.
+"""Sequences in a folder, memory-mapped: a file of arrays with checksums, as ``tfxc.checked_file`` writes it.
 
-`sequences.json` names a subfolder, which holds arrays (`.npy`) and names (Arrow IPC files), and lists the
-size and checksum of each file. A new version is written into a new subfolder. The new `sequences.json`, which
-replaces the old one atomically, makes it the valid version.
+A new version takes the place of an older one when all of it is on the disk.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from tfxc.arguments import local_path
-from tfxc.atomic_write import put_in_place, sync
+from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
 from tfxc.data.column import Column
 from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary
 
-_FORMAT = "tfxc-sequences 1"
-_INDEX = "sequences.json"
-_PREFIX = "tfxc-sequences-"
-_BYTES_PER_READ = 1 << 24
+_FORMAT = "tfxc-sequences 2"
+_FILE = "sequences.tfxc"
+_SCRATCH = "tfxc-sequences-"
 
 
 def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
@@ -38,7 +33,7 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
         directory: the folder.
 
     Raises:
-        ValueError: if it is not such a folder, or a file in it is missing, truncated or damaged.
+        ValueError: if it is not such a folder, or its file is truncated or damaged.
 
     Example:
         >>> import pyarrow, tempfile
@@ -49,150 +44,68 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
         Sequences(1 sequences, 2 items, 2 classes)
     """
     directory = os.fspath(local_path(directory))
-    index = _index(directory)
-    folder = os.path.join(directory, index["data"])
-    for name, expected in index["files"].items():
-        _check(os.path.join(folder, name), *expected)
+    try:
+        arrays, notes = read_arrays(os.path.join(directory, _FILE), "r")
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(
+            f"{directory} is not a folder of sequences: it has no {_FILE}. Write it with "
+            "from_frame(..., directory=)."
+        ) from None
+    except DamagedFile as error:
+        raise ValueError(f"{error} Write the folder again.") from error
+    if notes.get("format") != _FORMAT:
+        raise ValueError(f"{directory} holds {notes}, expected {_FORMAT!r}: write the folder again.")
 
-    def array(name):
-        return np.load(os.path.join(folder, f"{name}.npy"), mmap_mode="r")
-
-    def names(name):
-        return Names(_mapped_names(os.path.join(folder, f"{name}.arrow")))
-
-    def column(number, has_names, form=None):
-        vocabulary = Vocabulary(names(f"column{number}"), form) if has_names else None
-        return Column(array(f"column{number}"), vocabulary)
+    def vocabulary(name, form):
+        return Vocabulary(_names(arrays, name), form)
 
     return Sequences(
-        array("items"),
-        array("offsets"),
-        Vocabulary(names("items"), index.get("normalize")),
-        names("users"),
-        array("times") if "times.npy" in index["files"] else None,
-        {name: column(number, *kept) for number, (name, *kept) in enumerate(index["columns"])},
+        arrays["items"],
+        arrays["offsets"],
+        vocabulary("item names", notes["normalize"]),
+        _names(arrays, "user names"),
+        arrays["times"].view(notes["times"]) if "times" in arrays else None,
+        {
+            name: Column(arrays[f"column {name}"], vocabulary(f"{name} names", *form) if form else None)
+            for name, form in notes["columns"].items()
+        },
     )
 
 
 @contextlib.contextmanager
-def new_version(directory) -> Iterator[str]:
-    """Gives a new subfolder, which becomes the valid version when the context ends without an error.
-
-    The caller writes the arrays into it and then calls `write_index`. Older versions are removed when the new
-    one is on the disk.
-
-    Raises:
-        ValueError: if the folder holds something else, or belongs to remote storage.
-    """
+def scratch(directory) -> Iterator[str]:
+    """Gives a folder inside a folder, which is made, for a while; ValueError for one of remote storage."""
     directory = os.fspath(local_path(directory))
     os.makedirs(directory, exist_ok=True)
-    entries, named = os.listdir(directory), _named(directory)
-    versions = [name for name in entries if name == named or name.startswith(_PREFIX)]
-    # An index that cannot be read may be a damaged one of ours, but only if there is a version, too.
-    own = {*versions, _INDEX} if versions else set()
-    others = sorted({*entries} - own)
-    if others:
-        raise ValueError(
-            f"{directory} holds other files than sequences, such as {others[0]}: choose an empty folder."
-        )
-    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=directory)
-    os.chmod(folder, 0o755)  # only the owner can read what mkdtemp makes
-    try:
+    for name in os.listdir(directory):
+        if name.startswith(_SCRATCH):  # of a write that was killed
+            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=directory, ignore_cleanup_errors=True) as folder:
         yield folder
-        sync(folder)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    # From here on the index may name the new version. If this is interrupted, both versions stay.
-    put_in_place(os.path.join(folder, _INDEX), os.path.join(directory, _INDEX))
-    for name in versions:  # the older version, and those of writes that were killed
-        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
-def write_index(
-    folder: str, users: Names, vocabulary: Vocabulary, columns: Mapping[str, Vocabulary | None]
-) -> None:
-    """Writes the names of a new version, whose arrays are complete in its folder, and the index of all files.
-
-    ``columns`` holds, in order, the vocabulary of a further column's categories or None for numbers.
-    """
-    _write_names(folder, "users", users)
-    _write_names(folder, "items", vocabulary.names)
-    for number, of_column in enumerate(columns.values()):
-        if of_column is not None:
-            _write_names(folder, f"column{number}", of_column.names)
-    index = {
-        "format": _FORMAT,
-        "data": os.path.basename(folder),
-        "files": {
-            name: _size_and_checksum(os.path.join(folder, name)) for name in sorted(os.listdir(folder))
-        },
-        "normalize": vocabulary.normalize,
-        "columns": [
-            [name, False] if of_column is None else [name, True, of_column.normalize]
-            for name, of_column in columns.items()
-        ],
-    }
-    with open(os.path.join(folder, _INDEX), "w", encoding="utf-8") as file:
-        json.dump({**index, "checksum": _checksum_of_index(index)}, file, indent=1)
+def write_sequences(directory, sequences: Sequences) -> None:
+    """Writes sequences into a folder that exists. They replace those that are there."""
+    vocabulary, times = sequences.vocabulary, sequences.times
+    arrays = {"items": sequences.items, "offsets": sequences.offsets}
+    if times is not None:
+        arrays["times"] = times.view(np.int64)
+    names = {"user": sequences.user_ids, "item": vocabulary.names}
+    forms = {}  # of each column that has names
+    for name, column in sequences.columns.items():
+        arrays[f"column {name}"] = column.values
+        forms[name] = None if column.vocabulary is None else [column.vocabulary.normalize]
+        names |= {} if column.vocabulary is None else {name: column.vocabulary.names}
+    for name, own in names.items():
+        _, starts, texts = own.array.buffers()
+        arrays[f"{name} names"] = np.frombuffer(texts or b"", np.uint8)
+        starts = np.frombuffer(starts, np.int64)
+        arrays[f"{name} names, starts"] = starts[own.array.offset :][: len(own) + 1]
+    kind = None if times is None else times.dtype.str
+    notes = {"format": _FORMAT, "times": kind, "normalize": vocabulary.normalize, "columns": forms}
+    write_arrays(os.path.join(directory, _FILE), arrays, notes)
 
 
-def _write_names(folder, name, names: Names):
-    table = pa.table({"names": names.array})
-    with pa.ipc.new_file(os.path.join(folder, f"{name}.arrow"), table.schema) as writer:
-        writer.write_table(table)
-
-
-def _mapped_names(path) -> pa.Array:
-    names = pa.ipc.open_file(pa.memory_map(path)).read_all()["names"]
-    return names.chunk(0) if names.num_chunks == 1 else names.combine_chunks()
-
-
-def _index(directory) -> dict:
-    path = os.path.join(directory, _INDEX)
-    try:
-        with open(path, encoding="utf-8") as file:
-            index = json.load(file)
-        if index["format"] != _FORMAT:
-            raise ValueError(f"its format is {index['format']!r}, expected {_FORMAT!r}")
-        if index.pop("checksum") != _checksum_of_index(index):
-            raise ValueError("its checksum is wrong")
-        return index
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(
-            f"{directory} is not a folder of sequences: it has no {_INDEX}. Write it with "
-            "from_frame(..., directory=)."
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}). Write the folder again.") from error
-
-
-def _named(directory) -> str | None:
-    """Returns the subfolder that holds the valid version, if there is one."""
-    try:
-        return _index(directory)["data"]
-    except ValueError:
-        return None
-
-
-def _checksum_of_index(index):
-    return zlib.crc32(json.dumps(index).encode())
-
-
-def _size_and_checksum(path) -> tuple[int, int]:
-    checksum = 0
-    with open(path, "rb") as file:
-        while block := file.read(_BYTES_PER_READ):
-            checksum = zlib.crc32(block, checksum)
-    return os.path.getsize(path), checksum
-
-
-def _check(path, size, checksum):
-    if not os.path.exists(path):
-        raise ValueError(f"{path} is missing. Write the folder again.")
-    if os.path.getsize(path) != size:
-        raise ValueError(
-            f"{path} has {os.path.getsize(path)} bytes, expected {size}. Write the folder again."
-        )
-    if _size_and_checksum(path)[1] != checksum:
-        raise ValueError(f"{path} is damaged: its checksum is wrong. Write the folder again.")
+def _names(arrays, name) -> Names:
+    starts, texts = (pa.py_buffer(arrays[own]) for own in (f"{name}, starts", name))
+    return Names(pa.LargeStringArray.from_buffers(len(arrays[f"{name}, starts"]) - 1, starts, texts))

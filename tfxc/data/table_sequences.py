@@ -13,7 +13,7 @@ from tfxc.data.column import Column
 from tfxc.data.findings import warn_of
 from tfxc.data.grouped_columns import GroupedColumns, GroupedFiles
 from tfxc.data.interaction_table import InteractionTable
-from tfxc.data.sequence_folder import new_version, open_sequences, write_index
+from tfxc.data.sequence_folder import open_sequences, scratch, write_sequences
 from tfxc.data.sequences import Sequences
 from tfxc.data.table import Table
 from tfxc.data.vocabulary import Vocabulary
@@ -46,16 +46,10 @@ def table_sequences(
     start = clock.perf_counter()
     rows = InteractionTable(table, user, item, time, vocabulary, columns or {}, bad, choices)
     if directory is None:
-        sequences = _in_memory(rows, choices)
+        sequences = _grouped(rows, GroupedColumns(choices.shuffle))
     else:
-        with new_version(directory) as folder:
-            _grouped(rows, GroupedFiles(folder, choices.shuffle))
-            write_index(
-                folder,
-                rows.users.names(),
-                rows.vocabulary,
-                {name: rows.vocabulary_of(name) for name in rows.keys},
-            )
+        with scratch(directory) as folder:
+            write_sequences(directory, _grouped(rows, GroupedFiles(folder, choices.shuffle)))
         sequences = open_sequences(directory)
     _logger.info("%s: %r in %.0f s", table.name, sequences, clock.perf_counter() - start)
     if rows.num_left_out:
@@ -64,22 +58,13 @@ def table_sequences(
     return sequences
 
 
-def _grouped(rows: InteractionTable, store):
-    """Returns offsets and arrays of all rows, grouped by user."""
+def _grouped(rows: InteractionTable, store) -> Sequences:
     for block in rows.blocks():
         store.append(block)
         del block  # before the next block is made
     pa.default_memory_pool().release_unused()
-    return store.grouped(len(rows.users))
-
-
-def _in_memory(rows: InteractionTable, choices: Choices) -> Sequences:
-    offsets, arrays = _grouped(rows, GroupedColumns(choices.shuffle))
+    offsets, arrays = store.grouped(len(rows.users))
+    columns = {name: Column(arrays[key], rows.vocabulary_of(name)) for name, key in rows.keys.items()}
     return Sequences(
-        arrays["items"],
-        offsets,
-        rows.vocabulary,
-        rows.users.names(),
-        arrays.get("times"),
-        {name: Column(arrays[key], rows.vocabulary_of(name)) for name, key in rows.keys.items()},
+        arrays["items"], offsets, rows.vocabulary, rows.users.names(), arrays.get("times"), columns
     )
