@@ -1,8 +1,7 @@
 """Encodes the rows of a table of interactions as arrays of ids, times and numbers, block by block."""
 
-import collections
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,6 @@ from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary, require_vocabulary
 
 _Reasons = dict[int, str | None]  # by position, why a row is bad; None for one to be left out
-_Block = tuple[pa.Table, _Reasons]
 _ROWS_PER_BLOCK = 1 << 20
 _READ_AHEAD = 2  # batches
 _LONG = 1 << 23  # rows for which a progress bar is shown, and that take much memory
@@ -28,22 +26,16 @@ _LONG = 1 << 23  # rows for which a progress bar is shown, and that take much me
 class InteractionTable:
     """Encodes a table: users, items and categories become ids, in order of first appearance.
 
-    Args:
-        table: it holds the columns named here.
-        user, item: names of columns.
-        time: names of the columns of times: none, one, or a day and a time of day.
-        vocabulary: class ids to use, or None to number items in order of first appearance.
-        columns: further columns by name, with the vocabulary to use or None.
-        bad: collects the bad rows.
-        choices: what is missing, and the form of times.
+    The names of a user, an item, the times (none, one, or a day and a time of day) and further columns are
+    those of the table. A vocabulary, or None, gives the ids of items, and of each further column. `bad`
+    collects the bad rows.
 
     Attributes:
         users, items: their encoders.
         num_left_out: the number of rows without a user, item or time, spelled as missing, so far.
         keys: name of each further column -> name of its array in a block.
 
-    Raises:
-        ValueError: for a column whose type does not fit its role.
+    Raises ValueError for a column whose type does not fit its role.
     """
 
     def __init__(
@@ -68,6 +60,7 @@ class InteractionTable:
         require_vocabulary(vocabulary)
         self._table, self._bad = table, bad
         self._user, self._item, self._time = user, item, time
+        self._roles = {user: "user id", item: "item id"} | dict.fromkeys(time, "time")
         self.users, self.items = encoder(user, None), encoder(item, vocabulary)
         self._vocabulary = vocabulary
         self._times = TimeColumn(time, list(map(kind, time)), choices.time_format, missing) if time else None
@@ -99,23 +92,22 @@ class InteractionTable:
         """
         num_rows = num_good = 0
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
-
-            def encoded(block, first_row):  # the block with its reasons
-                return block[0].num_rows, self._encoded(pool, *block, first_row)
-
-            for num_in_block, arrays in _with_next(encoded, self._tables(pool)):
-                num_rows += num_in_block
+            for futures in self._condensed_blocks(pool):
+                block, reasons = _joined(futures)
+                arrays = self._encoded(pool, block, reasons, num_rows)
+                num_rows += len(block)
                 num_good += len(arrays["users"])
+                del block  # free it before the next block is made
                 if len(arrays["users"]):
                     yield arrays
-                del arrays  # free the block before the next one is made
+                del arrays
         self._bad.report(self._table.total(num_rows))
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")
 
-    def _tables(self, pool) -> Iterator[tuple[_Block, int]]:
-        """Yields blocks of rows with condensed names, and the number of each block's first row."""
-        first_row, num_rows, waiting = 0, 0, []
+    def _condensed_blocks(self, pool) -> Iterator[list[Future]]:
+        """Yields blocks of condensed batches, which are read ahead while others are condensed."""
+        num_rows, waiting = 0, []
         is_long = self._table.has_bar and (self._table.num_rows is None or self._table.num_rows > _LONG)
         quiet = None if is_long else True  # None: show the bar on a terminal only
         with tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar:
@@ -129,10 +121,10 @@ class InteractionTable:
                 num_names = max(len(self.users), len(self.items))
                 if num_rows >= max(_ROWS_PER_BLOCK, min(2 * num_names, _LONG), num_names):
                     del batch  # free it before the next batch is read
-                    yield _taken(waiting), first_row
-                    first_row, num_rows = first_row + num_rows, 0
+                    yield waiting
+                    num_rows, waiting = 0, []
             if waiting:
-                yield _taken(waiting), first_row
+                yield waiting
 
     def _condensed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, _Reasons]:
         """Returns the batch with names as positions among its distinct names, and why some rows have none."""
@@ -142,10 +134,9 @@ class InteractionTable:
             if name in self._encoders:
                 array, why = self._encoders[name].condense(array)
                 if name in (self._user, self._item) and array.null_count:
-                    role = "user" if name == self._user else "item"
                     for position in np.flatnonzero(array.is_null()).tolist():
                         own = why.get(position, "is empty")
-                        reasons.setdefault(position, own and f"the {role} id {own}")
+                        reasons.setdefault(position, own and f"the {self._roles[name]} {own}")
             elif name in self._time and is_text(array.type):
                 array, why = decoded(array)
                 for position, own in why.items():
@@ -159,14 +150,12 @@ class InteractionTable:
         of_times: _Reasons = {}
         if self._times is not None:
             arrays["times"], of_times = self._times.times(*(block[name] for name in self._time))
-            if of_times and self._table.is_text:
+            if of_times:
                 texts |= {name: block[name].dictionary_encode() for name in self._time}
-        if self._table.is_text:
-            for name, column in texts.items():
-                role = {self._user: "user id", self._item: "item id"}.get(name, name)
-                role = "time" if name in self._time else role
-                for position, number in _line_ends(column):
-                    reasons.setdefault(position, f"{line_break_in(role)} (line breaks: {number})")
+        for name, column in texts.items() if self._table.is_text else ():
+            for position, number in _line_ends(column):
+                what = line_break_in(self._roles.get(name, name))
+                reasons.setdefault(position, f"{what} (line breaks: {number})")
         if self._vocabulary is not None:
             arrays["items"] = self.items.encode(block[self._item].chunks)
             for position in np.flatnonzero(arrays["items"] >= len(self._vocabulary)).tolist():
@@ -176,32 +165,13 @@ class InteractionTable:
         reasons = {**of_times, **reasons}
         for name, key in self.keys.items():
             if name not in self._encoders:
-                arrays[key] = _numbers(block[name])
-                for position in np.flatnonzero(_no_number(block[name])).tolist():
+                arrays[key], is_bad = _numbers(block[name])
+                for position in np.flatnonzero(is_bad).tolist():
                     value = block[name][position].as_py()
                     reasons.setdefault(position, f"the {name} is {'null' if value is None else value}")
         if reasons:
             block, arrays = self._without(reasons, block, arrays, first_row)
-        return self._with_names(pool, block, arrays)
-
-    def _without(self, reasons, block, arrays, first_row):
-        positions = np.array(sorted(reasons))
-        rows = self._table.rows(first_row + positions).tolist()
-        for position, row in zip(positions.tolist(), rows, strict=True):
-            if reasons[position] is None:
-                self.num_left_out += 1
-            else:
-                self._bad.reject(row, reasons[position])
-        good = np.ones(len(block), bool)
-        good[positions] = False
-        # Condense again, so that names which only bad rows have get no id.
-        batches = [self._condensed(batch)[0] for batch in block.filter(pa.array(good)).to_batches()]
-        return pa.Table.from_batches(batches, block.schema), {
-            name: values[good] for name, values in arrays.items()
-        }
-
-    def _with_names(self, pool, block, arrays) -> dict[str, np.ndarray]:
-        """Adds the ids of the good rows. Hashing releases Python's lock, so the columns run in parallel."""
+        # Hashing releases Python's lock, so the columns run in parallel.
         names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
         ids = {
             key: pool.submit(_tidily, self._encoders[name].encode, block[name].chunks)
@@ -215,9 +185,24 @@ class InteractionTable:
                 ids_of[ids_of >= len(given)] = MISSING
         return arrays
 
+    def _without(self, reasons, block, arrays, first_row):
+        positions = np.array(sorted(reasons))
+        rows = self._table.rows(first_row + positions).tolist()
+        for position, row in zip(positions.tolist(), rows, strict=True):
+            if reasons[position] is None:
+                self.num_left_out += 1
+            else:
+                self._bad.reject(row, reasons[position])
+        good = np.ones(len(block), bool)
+        good[positions] = False
+        # Condense again, so that names which only bad rows have get no id.
+        batches = [self._condensed(batch)[0] for batch in block.filter(pa.array(good)).to_batches()]
+        arrays = {name: values[good] for name, values in arrays.items()}
+        return pa.Table.from_batches(batches, block.schema), arrays
 
-def _taken(futures) -> _Block:
-    """Returns the batches as one block, with the reasons by position in it, and empties the list."""
+
+def _joined(futures: list[Future]) -> tuple[pa.Table, _Reasons]:
+    """Returns batches as one block, with the reasons by position in it."""
     batches: list[pa.RecordBatch] = []
     reasons: _Reasons = {}
     start = 0
@@ -226,7 +211,7 @@ def _taken(futures) -> _Block:
         reasons |= {start + position: reason for position, reason in own.items()}
         start += len(batch)
         batches.append(batch)
-    futures.clear()
+    futures.clear()  # so that only the block holds them
     return pa.Table.from_batches(batches), reasons
 
 
@@ -236,19 +221,6 @@ def _tidily(function, *args):
         return function(*args)
     finally:
         pa.default_memory_pool().release_unused()
-
-
-def _with_next(function, arguments):
-    """Yields what the function returns for each of the arguments, and runs it while the next are made."""
-    waiting = collections.deque()  # the only reference to a result, so that its user can free it
-    with ThreadPoolExecutor(1) as pool:
-        for given in arguments:
-            waiting.append(pool.submit(function, *given))
-            del given  # free it before the next arguments are made
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
@@ -268,14 +240,12 @@ def is_number(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds)
 
 
-def _no_number(column: pa.ChunkedArray) -> np.ndarray:
-    finite = pc.is_finite(column) if pa.types.is_floating(column.type) else pc.is_valid(column)
-    return ~finite.fill_null(False).to_numpy()
-
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns the numbers in their own type, decimals as float64. Nulls become 0; they are rejected later."""
+def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns numbers in their own type, decimals as float64, and which are none: null, NaN or infinite."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
+    is_good = pc.is_finite(column) if pa.types.is_floating(column.type) else pc.is_valid(column)
     filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
-    return filled.to_numpy().astype(column.type.to_pandas_dtype(), copy=False)
+    return filled.to_numpy().astype(column.type.to_pandas_dtype(), copy=False), ~is_good.fill_null(
+        False
+    ).to_numpy()

@@ -90,8 +90,8 @@ def write_sequences(directory, sequences: Sequences) -> None:
     arrays = {"items": sequences.items, "offsets": sequences.offsets}
     if times is not None:
         arrays["times"] = times.view(np.int64)
-    names = {"user": sequences.user_ids, "item": vocabulary.names}
-    forms = {}  # of each column that has names
+    names = {"user": Names(sequences.user_ids or []), "item": vocabulary.names}
+    forms: dict[str, list | None] = {}  # of each column that has names
     for name, column in sequences.columns.items():
         arrays[f"column {name}"] = column.values
         forms[name] = None if column.vocabulary is None else [column.vocabulary.normalize]
