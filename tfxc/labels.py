@@ -51,9 +51,8 @@ def as_array(labels):
         what = f"a {type(labels).__name__} of {type(first).__name__}"
     if what is not None:
         raise ValueError(
-            f"Labels must be an array or tensor of integer class ids, but are {what}: pass "
-            "np.array(labels, 'int64'), with -1 for a missing label, or tf.ragged.constant(list(labels)) for "
-            "several labels per example."
+            f"Labels must be an array or tensor of integer class ids, but are {what}: pass np.array(labels, "
+            "'int64'), with -1 for none, or tf.ragged.constant(list(labels)) for several labels per example."
         )
     return labels
 

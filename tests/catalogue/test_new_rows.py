@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfxc.catalogue import new_rows
 from tfxc.catalogue.class_map import ClassMap
-from tfxc.catalogue.new_rows import NewRows, neighbour_shares
+from tfxc.catalogue.new_rows import NewRows, neighbour_shares, similar_names
 from tfxc.class_rows import AS_BUILT, BY_MEAN, BY_RULE, ClassRows
 from tfxc.data import Sequences, Vocabulary
 
@@ -104,3 +105,37 @@ def test_shares_are_those_of_all_pairs(seed):
 @pytest.mark.parametrize("lists", [[], [[]], [["item 20"]], [["item 3", "item 4"]], [["else", "item 21"]]])
 def test_without_neighbours_rows_are_empty(lists):
     assert neighbour_shares(Sequences.from_lists(lists), OF_ITEMS).nnz == 0
+
+
+KNOWN = ["black tea", "table salt", "green tea bags", "Sea Salt", "é"]
+
+
+def test_the_likest_come_first():
+    places, cosines = similar_names(["green tea", "sea salt", "zzz", "É"], KNOWN, 2)
+    assert places[0].tolist() == [2, 0] and places[1].tolist() == [3, 1] and places[3, 0] == 4
+    assert cosines[1, 0] > 0.99 and np.all(np.diff(cosines, axis=1) <= 0)
+    assert cosines[2].tolist() == [0, 0]
+
+
+def test_letters_that_few_names_have_count_more():
+    known = [f"the {letter * 3}" for letter in "abcdefghijklmn"] + ["qqq xyz"]
+    places, _ = similar_names(["the xyz"], known, 1)  # it shares three runs of letters with each of them
+    assert known[places[0, 0]] == "qqq xyz"
+
+
+def test_neither_the_size_of_a_block_nor_the_number_of_names_matters(monkeypatch):
+    names = ["tea", "salt", "tea"]
+    want = similar_names(names, KNOWN, 9)
+    assert want[0].shape == (3, len(KNOWN))
+    monkeypatch.setattr(new_rows, "_NAMES_AT_ONCE", 2)
+    for got, wanted in zip(similar_names(names, KNOWN, 9), want, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_the_likest_of_many_that_are_alike(count):
+    known = [f"tea {number % 10} {'x' * (number % 3)}" for number in range(300)]
+    places, cosines = similar_names(["tea 7"], known, count)
+    every = similar_names(["tea 7"], known, len(known))
+    np.testing.assert_array_equal(places, every[0][:, :count])
+    np.testing.assert_array_equal(cosines, every[1][:, :count])

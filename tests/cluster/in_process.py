@@ -121,11 +121,7 @@ def answers(model, x):
 def refusals(strategy):
     parts = {
         "head": (tfxc.layers.MACHHead(NUM_CLASSES, num_buckets=8, num_repetitions=2), None),
-        "sampler": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LSH(8)),
-        "learnable": (tfxc.layers.DenseHead(NUM_CLASSES), tfxc.samplers.LearnedMIDX(8)),
         "tied": (tfxc.layers.DenseHead(NUM_CLASSES, tied_to="items"), None),
-        "bfloat16": (tfxc.layers.DenseHead(NUM_CLASSES, table_dtype="bfloat16"), None),
-        "groups": (tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=2, group_size=4), None),
     }
     found = {}
     for name, (head, sampler) in parts.items():

@@ -153,11 +153,7 @@ def test_nothing_is_left_of_an_export_that_was_broken_off(results, folder):
     ("name", "remedy"),
     {
         "head": "Take DenseHead",
-        "sampler": "Take one of",
-        "learnable": "LearnedMIDX does not train with parameter servers",
         "tied": "Leave tied_to out",
-        "bfloat16": "Leave it out",
-        "groups": "group_size=1",
         "data": "seed=None",
         "export": "after the scope",
         "model": "tfxc.cluster.Checkpoint",

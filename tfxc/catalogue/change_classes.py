@@ -185,8 +185,7 @@ def _check(model):
         raise ValueError("The model is not built, so there is nothing to convert: train or load it first.")
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise ValueError(
-            "The model has several replicas: save it, load it outside the strategy's scope, and change its "
-            "classes there."
+            "The model has several replicas: save it, load it outside the strategy's scope, change it there."
         )
     require_one_machine(model, "where classes do not change")
     model.head.share(model.encoder)  # refuses a table of another encoder

@@ -18,8 +18,7 @@ class Moved:
 
     def __getattr__(self, name):
         raise ValueError(
-            "change_classes has moved this weight into the model that it returned: use that model's encoder "
-            "and head."
+            "change_classes has moved this weight into the model that it returned: use its encoder and head."
         )
 
     def __tf_tensor__(self, dtype=None, name=None):

@@ -105,6 +105,5 @@ def require_one_machine(model, why):
     if is_on_servers(model):
         raise ValueError(
             f"The model's tables lie on parameter servers, {why}. A tfxc.cluster.Checkpoint keeps them, and "
-            "restores them also into a model that is built outside of the strategy's scope; to serve "
-            "the model call model.export."
+            "restores them also into one built outside of the strategy's scope; to serve it call export."
         )

@@ -41,9 +41,8 @@ def compile_options(options):
     options = dict(options)
     if options.pop("loss_weights", None) is not None:
         raise ValueError(
-            "loss_weights is not supported: the model has one loss. Weigh examples by "
-            "fit(..., sample_weight=weights); add up several losses by tfxc.head_loss, in a model "
-            "of your own."
+            "loss_weights is not supported: the model has one loss. Weigh examples by fit(..., "
+            "sample_weight=weights); add up several losses by tfxc.head_loss, in a model of your own."
         )
     if options.get("jit_compile") is True:
         options["jit_compile"] = False
@@ -90,8 +89,7 @@ def refuse_optimizer(optimizer):
     """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``."""
     if scales_loss(optimizer):
         raise ValueError(
-            "An optimizer that scales the loss, as under the mixed_float16 policy, is not supported: use the "
-            "mixed_bfloat16 policy."
+            "The optimizer scales the loss, as under the mixed_float16 policy: use the mixed_bfloat16 policy."
         )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         kind = type(optimizer)

@@ -136,8 +136,7 @@ class ExtremeClassifier(
             if name in ("encoder", "head"):
                 raise ValueError(
                     f"The {name} of a model cannot be exchanged: optimizer and traced steps are made for it. "
-                    "Make another model, ExtremeClassifier(encoder, head, sampler, k, class_names), and "
-                    "compile that."
+                    "Make another model, ExtremeClassifier(encoder, head, ...), and compile that."
                 )
             if name == "sampler":
                 forget_layer(self, before)

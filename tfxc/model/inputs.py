@@ -46,8 +46,7 @@ def ranking_inputs(inputs, encoder, exclude, allow):
     inputs, reserved = split_inputs(lists_as_tensors(inputs), encoder)
     if exclude is not None and "exclude" in reserved:
         raise ValueError(
-            "rank got exclude both among the inputs and beside them: join them as exclude=, class ids [B, X] "
-            "padded with -1."
+            "rank got exclude both among the inputs and beside them: join them as exclude= [B, X]."
         )
     inputs = tf.nest.map_structure(as_tensor, inputs)
     # Ids are checked here: a graph that was traced for several shapes does not know their rank.

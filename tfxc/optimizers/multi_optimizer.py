@@ -242,9 +242,8 @@ def _refuse_unnamed_tables(layers, owners):
         for rows in getattr(layer, "class_rows", list)():
             if owners.get(id(rows.weight)) == 0:
                 raise ValueError(
-                    f"Layer {layer.name!r} shares {layer_and_name(rows.weight)}, which the default optimizer "
-                    f"would train: name the layer that holds it, too, as in (optimizer, [{layer.name}, "
-                    "embedding])."
+                    f"Layer {layer.name!r} shares {layer_and_name(rows.weight)}, which the default would "
+                    f"train: name the layer that holds it, too, as in (optimizer, [{layer.name}, embedding])."
                 )
 
 

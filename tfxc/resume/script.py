@@ -97,9 +97,8 @@ class Script:
         own, saved = int(self._steps.numpy()), int(arrays[name])
         if own > saved and (is_finished or notes["has_ended"]):
             raise ValueError(
-                f"The training in {self._directory} is finished, at step {saved}, and this model is at "
-                f"step {own}: fit would undo what it learnt since. Name a folder for each training, or "
-                "delete this one."
+                f"The training in {self._directory} is finished, at step {saved}, and this model is at step "
+                f"{own}: fit would undo what it learnt since. Name another folder, or delete this one."
             )
         if own > saved:  # as where an interrupted cell of a notebook runs again
             text = (
