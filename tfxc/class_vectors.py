@@ -143,11 +143,9 @@ class SomeClasses:
         self.effective_query = head.effective_query
 
     def class_vectors(self, start, stop):
-        """As of ``Head``."""
         return vector_of_each(self.head, self.class_ids[start:stop])
 
     def class_vectors_of(self, class_ids):
-        """As of ``Head``."""
         return vector_of_each(self.head, tf.gather(self.class_ids, class_ids))
 
 

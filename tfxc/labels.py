@@ -28,7 +28,6 @@ _IDS_OF_MATRIX = (
 
 
 def refuse_names(labels):
-    """Raises ValueError for labels that are strings."""
     dtype = getattr(getattr(labels, "dtype", None), "name", "")  # of NumPy or TensorFlow
     if isinstance(labels, str | bytes) or dtype.startswith(("str", "bytes")):
         raise ValueError(

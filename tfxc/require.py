@@ -20,7 +20,6 @@ def require(condition, *message):
 
 
 def at_least_one(number, name):
-    """``require``: a number is at least 1."""
     return require(number >= 1, f"{name} must be at least 1, but is", number)
 
 

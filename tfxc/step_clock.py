@@ -11,7 +11,7 @@ EPOCH = "epoch"
 
 
 def steps_or_epoch(value, name):
-    """ "epoch", or an integer as a Python int: when something is due; else a ValueError that names it."""
+    """Returns "epoch", or an integer as a Python int: when something is due; else a ValueError names it."""
     if isinstance(value, str) and value == EPOCH:
         return value
     return positive_int(value, f'{name} must be "epoch" or a number of steps, which')
@@ -42,7 +42,6 @@ class StepClock:
 
     @property
     def now(self):
-        """Training steps so far."""
         return int(self._model.optimizer.iterations.numpy())
 
     def due(self):
@@ -91,7 +90,6 @@ class StepCallback(keras.callbacks.Callback):
 
     @property
     def on_train_batch_end(self):
-        """Keras calls this after each batch."""
         return super().on_train_batch_end if self._clock.every == EPOCH else self._on_batch_end
 
     def _on_batch_end(self, batch, logs=None):

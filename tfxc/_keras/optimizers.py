@@ -12,7 +12,6 @@ CLIPS_SUMMED_GRADIENTS = not IS_KERAS_3
 
 
 def scales_loss(optimizer):
-    """Whether an optimizer expects a scaled loss."""
     is_wrapper = isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
     return is_wrapper or bool(getattr(optimizer, "loss_scale_factor", None))
 

@@ -71,7 +71,6 @@ def refuse_on_replicas(model):
 
 
 def is_compiled(model):
-    """Whether a model has an optimizer."""
     return model.compiled if IS_KERAS_3 else model._is_compiled
 
 
@@ -126,7 +125,7 @@ def drop_compiled_metrics(model):
 
 
 def adopt_own_loss_and_metrics(model):
-    """For after ``compile``: Keras's loss and trackers would get no data, and Keras 3 no unbuilt metrics."""
+    """For after ``compile``: Keras's loss and trackers get no data; Keras 3 reports built metrics only."""
     if IS_KERAS_3:
         model._compile_loss = None
         model._loss_tracker = None

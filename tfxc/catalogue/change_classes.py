@@ -205,7 +205,6 @@ def _rows_of_sampler(sampler):
 
 
 def _changed_config(model, items, lookups, classes):
-    """Returns the model's config for the new classes."""
     config = model.get_config()
     config["sampler"] = _without_shapes(config["sampler"])
     # Layers within the head stay built, as only their build_config may tell their shapes.
@@ -290,7 +289,6 @@ def _copy_adapted(model, changed, except_for):
 
 
 def _carry(spool, old, tables, averages, changed, classes, rule):
-    """Fills the variables of the changed model."""
     new = _Variables(changed)
     if len(new.all) != len(old.all):
         raise ValueError(

@@ -42,7 +42,6 @@ class ClassMap:
         return np.flatnonzero(self.old_ids >= 0)
 
     def names_of(self, ids):
-        """Returns the names of new ids, as a list."""
         return self.names.take(pa.array(ids)).to_pylist()
 
     def destinations(self, num_rows, row_offset):

@@ -51,7 +51,6 @@ class Spool:
             _replace(variable, tf.zeros([0, *_shape_of(variable)[1:]], variable.dtype))
 
     def restore(self):
-        """Restores the values of the variables."""
         for place, variable in enumerate(self._variables):
             _replace(variable, tf.zeros(self._shapes[place], variable.dtype))
             self.copy(place, variable)

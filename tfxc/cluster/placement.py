@@ -21,7 +21,6 @@ class Shard(NamedTuple):
 
     @property
     def device(self):
-        """The name of the device that holds the rows."""
         return self.variable.device
 
     @property
@@ -43,7 +42,6 @@ def shards_of(weight):
 
 
 def on_server(variable):
-    """Whether a ``tf.Variable`` lies on a parameter server."""
     return tf.DeviceSpec.from_string(variable.device).job == _SERVERS
 
 

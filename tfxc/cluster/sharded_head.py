@@ -89,7 +89,6 @@ class ShardedHead(Head):
 
     @property
     def parts(self) -> list[Head]:
-        """The heads of the shards."""
         return self._parts.value
 
     @property

@@ -83,7 +83,6 @@ class ShardedSampler(Sampler):
 
     @property
     def counter(self):
-        """How many seeds there were."""
         return self.parts[0].counter
 
     @property

@@ -70,7 +70,6 @@ class BackgroundSearch:
 
     @property
     def running(self):
-        """Whether the search has not ended."""
         return self._thread.is_alive()
 
     def stop(self):
@@ -79,7 +78,6 @@ class BackgroundSearch:
         self.wait()
 
     def wait(self):
-        """Waits for the end of the search."""
         self._thread.join()
 
     def _run(self, head, table, factory):

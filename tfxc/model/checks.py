@@ -100,7 +100,6 @@ def refuse_optimizer(optimizer):
 
 
 def refuse_class_weight(class_weight):
-    """Raises ValueError where ``fit`` or ``train_on_batch`` was given class weights."""
     if class_weight is not None:  # Keras would take the position of the largest label for the class
         raise ValueError(
             "class_weight is not supported with class-id labels of this many classes: pass "

@@ -109,7 +109,6 @@ def check_loss(head, loss):
 
 
 def require_sampler(loss, sampler):
-    """Raises ValueError where there is no sampler and the loss needs one to train."""
     if loss.needs_sampler and sampler is None:
         raise ValueError(
             f"{type(loss).__name__} weighs by what a sampler draws, but the model has none: give "

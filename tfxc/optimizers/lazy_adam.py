@@ -103,6 +103,5 @@ class LazyAdam(RowSparseOptimizer):
         )
 
     def get_config(self):
-        """The arguments of the constructor."""
         scalars = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
         return {**super().get_config(), **scalars}

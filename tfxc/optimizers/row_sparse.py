@@ -145,7 +145,6 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         return grads
 
     def get_config(self):
-        """The arguments of the constructor."""
         config = super().get_config()
         config["learning_rate"] = serialized_learning_rate(self, config)
         return {**{key: config[key] for key in ("learning_rate", "name", *_CLIPPING)}, "seed": self.seed}

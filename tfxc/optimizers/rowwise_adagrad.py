@@ -77,6 +77,5 @@ class RowwiseAdagrad(RowSparseOptimizer):
         variable.assign_sub(tf.cast(learning_rate, variable.dtype) * gradient / (root + self.epsilon))
 
     def get_config(self):
-        """The arguments of the constructor."""
         scalars = {"initial_accumulator_value": self.initial_accumulator_value, "epsilon": self.epsilon}
         return {**super().get_config(), **scalars}

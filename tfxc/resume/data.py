@@ -94,7 +94,6 @@ class _Remaining(UnaryUnchangedStructureDataset):
         self._whole = dataset
 
     def cardinality(self):
-        """That of the whole dataset."""
         return self._whole.cardinality()
 
 

@@ -42,7 +42,7 @@ class BackupFolder:
         self._error = None
 
     def newest(self):
-        """Arrays and notes of the newest whole backup, or None; DamagedFile if all that there are are not."""
+        """Arrays and notes of the newest backup that is whole, or None; DamagedFile where none of them is."""
         damaged = []
         for path in reversed(self._files()):
             try:
@@ -84,7 +84,6 @@ class BackupFolder:
 
     @property
     def busy(self):
-        """Whether a backup is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def write(self, step, arrays, notes):
@@ -95,7 +94,6 @@ class BackupFolder:
         self._thread.start()
 
     def wait(self):
-        """Waits until nothing is being written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -15,12 +15,10 @@ class BackupSchedule:
         self._is_writing = False
 
     def is_due(self, now):
-        """Whether the next backup has to begin."""
         early = min(2 * self._steps_of_writing, self._save_freq // 2)
         return now - self._begun >= self._save_freq - early
 
     def begin(self, now):
-        """Notes that a backup begins."""
         self._begun, self._is_writing = now, True
 
     def end(self, now, whole):

@@ -17,7 +17,6 @@ def plain_attributes(owner):
 
 
 def set_attributes(owner, values):
-    """Sets the attributes that ``plain_attributes`` found."""
     for name, value in values.items():
         inner = getattr(owner, name, None)
         if isinstance(inner, dict) and type(inner) is not dict:  # a Counter or defaultdict stays one
