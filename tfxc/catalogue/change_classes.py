@@ -27,9 +27,7 @@ from tfxc.data.sequences import Sequences
 from tfxc.layers.adapted import copy_adapted, follow_weights
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.classifier import ExtremeClassifier
-from tfxc.optimizers.slots import slots_of
-
-_AVERAGES = {"average", "weight"}  # names of slots that hold earlier values of a weight
+from tfxc.optimizers.slots import AVERAGES, slots_of
 
 
 def change_classes(
@@ -151,7 +149,7 @@ class _Variables:
             for name, slot in slots.items():
                 if slot.shape[:1] == rows.weight.shape[:1]:
                     tables[self.place[id(slot)]] = ClassRows(slot, rows.row_offset)
-                    if name in _AVERAGES:
+                    if name in AVERAGES:
                         averages[self.place[id(slot)]] = self.place[id(tf_variable(rows.weight))]
         if self.optimizer is not None:
             self._refuse_unknown_slots({tuple(rows.weight.shape) for rows in class_rows})
@@ -180,6 +178,11 @@ def _check(model):
         raise ValueError(
             "The model has no class names to match classes by: make it with ExtremeClassifier(..., "
             "class_names=names) and load its weights."
+        )
+    if model.vocabulary is not None:
+        raise ValueError(
+            "The classes of this model change while it trains, by its GrowingVocabulary: train it on batches "
+            "of the new names."
         )
     if not model.built:
         raise ValueError("The model is not built, so there is nothing to convert: train or load it first.")

@@ -12,6 +12,7 @@ from tfxc.data.extreme_classification import (
 )
 from tfxc.data.filtering import CoreReport, k_core
 from tfxc.data.from_frame import from_frame
+from tfxc.data.growing_vocabulary import GrowingVocabulary
 from tfxc.data.interactions import read_csv, read_interactions
 from tfxc.data.names import Names
 from tfxc.data.pipeline import sequence_evaluation_dataset, sequence_training_dataset, stream_dataset
@@ -28,6 +29,7 @@ from tfxc.data.vocabulary import Vocabulary
 __all__ = [
     "Column",
     "CoreReport",
+    "GrowingVocabulary",
     "LabeledPoints",
     "Names",
     "Sequences",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops.dataset_ops import UnaryUnchangedStructureDataset
 
 from tfxc.arguments import positive_int, seed_int
 
@@ -92,3 +93,18 @@ def _in_order(num_rows, batch_size, batch_of):
 
 def _num_batches(num_rows, batch_size) -> int:
     return -(-num_rows // batch_size)
+
+
+class _WithCardinality(UnaryUnchangedStructureDataset):
+    def __init__(self, dataset, whole):
+        super().__init__(dataset, dataset._variant_tensor)
+        self._whole = whole
+
+    def cardinality(self):
+        """That of the whole dataset."""
+        return self._whole.cardinality()
+
+
+def with_cardinality(dataset: tf.data.Dataset, whole: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset with the cardinality of another, which Keras takes for the length of all epochs."""
+    return _WithCardinality(dataset, whole)

@@ -404,7 +404,7 @@ class DenseHead(Head):
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         kernel = loss.over_classes.kernel
-        if kernel is None or not library.takes_table(self.table_variable):
+        if kernel is None or self.num_given is not None or not library.takes_table(self.table_variable):
             return super().losses_and_best(query, labels, loss, k, exclude)
         reduced, *best = self._scan(query, reduction=kernel, k=k, exclude=exclude)
         return loss.combine(reduced, self.score(query, labels), labels >= 0), BestClasses(*best)

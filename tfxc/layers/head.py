@@ -80,6 +80,7 @@ class Head(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_classes = positive_int(num_classes, "num_classes")
         self.query_dim: int | Any = None  # D, once built
+        self.num_given: Any = None  # or Untracked, an int32 variable: classes from there on are spare
         self.supports_jit = False  # the compiled ops do not run under XLA
         self.supports_masking = True  # the mask of sequences goes on to the loss
 
@@ -312,7 +313,7 @@ class Head(keras.layers.Layer):
             k = count_tensor(k, self.num_classes)
         probes: dict[str, Any] = {} if num_probes is None else {"num_probes": num_probes}
 
-        passes, restricts = passing(attributes, where, query, self.num_classes)
+        passes, restricts = self._without_spare(*passing(attributes, where, query, self.num_classes))
 
         def allowed():
             size = tf.shape(query)[0]
@@ -330,6 +331,16 @@ class Head(keras.layers.Layer):
     def best(self, query, k, exclude) -> tuple[tf.Tensor, tf.Tensor]:
         """``top_k`` of checked arguments: scores and ids; by default from a scan of all classes."""
         return self._best_passing(query, k, exclude, None)
+
+    def _without_spare(self, passes, restricts):
+        """What ``passing`` gives of a request, without spare classes."""
+        if self.num_given is None:
+            return passes, restricts
+        num_given = self.num_given.value
+        own = lambda ids: ids < num_given  # noqa: E731
+        if passes is None:
+            return own, num_given < self.num_classes
+        return lambda ids: own(ids) & passes(ids), restricts | (num_given < self.num_classes)
 
     def _best_passing(self, query, k, exclude, passes):
         ranking = BlockTopK(k, exclude, passes)
@@ -354,7 +365,7 @@ class Head(keras.layers.Layer):
         self, query, labels, loss: ClassificationLoss, k: int, exclude=None
     ) -> tuple[tf.Tensor, BestClasses]:
         """What ``losses`` gives, exactly, and what ``top_k`` gives, from one pass."""
-        reduction, ranking = loss.over_classes, BlockTopK(k, exclude)
+        reduction, ranking = loss.over_classes, BlockTopK(k, exclude, self._without_spare(None, None)[0])
 
         def fold(carry, logits, start):
             return reduction.update(carry[0], logits), ranking.fold(carry[1], logits, start)

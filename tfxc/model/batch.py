@@ -9,6 +9,7 @@ from tfxc._keras import unpack_x_y_sample_weight
 from tfxc._keras.layers import Untracked
 from tfxc._keras.training import given_metrics, metrics_not_compiled, updated_metrics
 from tfxc.callbacks.sampler_refresh import warn_without_refresh
+from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
 from tfxc.metrics.ties import mostly_tied, warned_of_ties
@@ -20,6 +21,7 @@ from tfxc.model.checks import (
     require_finite_step,
 )
 from tfxc.model.fit import clean_errors, clean_ranking
+from tfxc.model.growing import begin_anew
 from tfxc.model.inputs import first_input, flatten_reserved, split_inputs
 from tfxc.model.step import example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
@@ -100,6 +102,8 @@ class BatchMixin:
         examples = first_input(x)
         # At the end of data of unknown length Keras begins a step without data, which must not draw either.
         given = tf.nest.flatten(examples, expand_composites=True)[:1]
+        if isinstance(x, dict) and NEW_CLASSES in x:
+            begin_anew(self, x[NEW_CLASSES])
         with tf.control_dependencies(given), tf.GradientTape() as tape:
             loss = self.compute_loss(x=x, y=y, sample_weight=sample_weight, training=True)
             replicas = tf.distribute.get_strategy().num_replicas_in_sync

@@ -45,7 +45,7 @@ from tfxc.model.inputs import (
     split_inputs,
     wanted_rows,
 )
-from tfxc.model.saving import SavingMixin, checked_names
+from tfxc.model.saving import SavingMixin
 from tfxc.model.step import build_parts, check_kinds, check_loss, require_sampler
 from tfxc.samplers.sampler import Sampler
 from tfxc.serving.export import ServingMixin
@@ -76,7 +76,8 @@ class ExtremeClassifier(
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
         k: how many classes ``predict`` returns, at least 1; all of them if there are fewer.
         class_names: None or the L raw names of the classes, in id order; kept with the saved model. Bytes are
-            taken as UTF-8.
+            taken as UTF-8. Or a ``tfxc.data.GrowingVocabulary`` of capacity L, whose names come while the
+            model trains, from batches of names.
 
     Returns:
         From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first; id -1 where fewer
@@ -119,7 +120,6 @@ class ExtremeClassifier(
         self.sampler: Sampler | Any = sampler  # Any: code that asks the sampler knows that there is one
         self.k = k
         self._trained_with = Untracked(None)  # the sampler of the traced step
-        self._names = checked_names(class_names, head.num_classes)
         self.loss_tracker = Mean(name="loss")
         self._share_tied = Untracked(Mean(name="tied"))
         self.supports_jit = False
@@ -129,6 +129,7 @@ class ExtremeClassifier(
         if query_dim is not None:
             self._build_parts(query_dim)
             self.built = True
+        self._name_classes(class_names)
 
     def __setattr__(self, name, value):
         before = vars(self).get(name)

@@ -25,6 +25,7 @@ from tfxc.labels import as_array
 from tfxc.mining.hard_negative_mining import warn_without_mining
 from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty
 from tfxc.model.fresh_cache import with_fresh_cache
+from tfxc.model.growing import Growth
 from tfxc.step_clock import EPOCH
 
 _NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the error of TensorFlow's gather
@@ -74,7 +75,8 @@ def with_own_callbacks(model, callbacks):
     is_remote = steps_are_remote(model)  # then Keras refuses callbacks that look at batches
     callbacks = with_refresh(callbacks, model.sampler, model.head, EPOCH if is_remote else AUTO)
     callbacks = with_fresh_cache(callbacks, model.head)
-    return callbacks if is_remote else [FitPosition(), *callbacks]
+    growth = [] if model.vocabulary is None else [Growth()]  # the last, to change the data that others gave
+    return callbacks if is_remote else [FitPosition(), *callbacks, *growth]
 
 
 @contextlib.contextmanager

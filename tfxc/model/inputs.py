@@ -11,12 +11,13 @@ from tfxc._keras import unpack_x_y_sample_weight
 from tfxc._keras.layers import inputs_read_by, mask_of, shape_called_with
 from tfxc.arguments import lists_as_tensors
 from tfxc.data.batching import epoch_orders
+from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import excluded_ids, padded_ids
 from tfxc.labels import pad_labels
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.search import Attributes
 
-_RESERVED = ("exclude", "example_ids")
+_RESERVED = ("exclude", "example_ids", NEW_CLASSES)
 _WANTED = "The encoder must give floats [B, D] or, for sequences, [B, T, D]"
 
 

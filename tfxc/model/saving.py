@@ -12,13 +12,17 @@ from tfxc._keras.training import is_compiled
 from tfxc._keras.weights import tf_variable, unreadable_weight, weights_of
 from tfxc.atomic_write import atomic_write
 from tfxc.cluster.place import require_one_machine
+from tfxc.data.growing_vocabulary import GrowingVocabulary
 from tfxc.data.names import Names
 from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
 from tfxc.model.checks import refuse_consumed
 from tfxc.model.fresh_cache import expire_averaged
+from tfxc.model.growing import require_growing
 from tfxc.model.memory import warn_of_large_save
 from tfxc.serving.class_names import names_array, read_names, write_names
+
+_VOCABULARY = "growing_vocabulary.json"
 
 
 class SavingMixin:
@@ -28,12 +32,16 @@ class SavingMixin:
         shared = self.head.shared_layers(self.encoder)
         parts = {"encoder": self.encoder, "head": self.head, "sampler": self.sampler}
         parts = {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
-        return {"name": self.name, "k": self.k, **parts, **({"shared_layers": shared} if shared else {})}
+        growing = {} if self.vocabulary is None else {"growing": self.vocabulary.get_config()}
+        shared = {"shared_layers": shared} if shared else {}
+        return {"name": self.name, "k": self.k, **parts, **shared, **growing}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        shared = config.pop("shared_layers", None)
+        shared, growing = config.pop("shared_layers", None), config.pop("growing", None)
+        if growing:
+            config["class_names"] = GrowingVocabulary(**growing)
         for name in ("encoder", "head", "sampler"):
             config[name] = keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
         if shared:
@@ -49,6 +57,13 @@ class SavingMixin:
             self._build_parts(config["query_dim"])
             self.built = True
 
+    def _name_classes(self, class_names):
+        """Takes the names over; raises ValueError for any that the model cannot have."""
+        self._names = checked_names(class_names, self.head.num_classes)
+        if self.vocabulary is not None:
+            require_growing(self)
+            self.head.num_given = Untracked(self.vocabulary.num_given)
+
     @property
     def class_names(self) -> Sequence[str] | Any:
         """The raw names of the classes in id order, or None.
@@ -56,17 +71,27 @@ class SavingMixin:
         They may be ten million, so no config holds them: ``copy.deepcopy(model)`` has them,
         ``keras.models.clone_model(model)`` does not.
         """
-        return self._names.value
+        return self._names.value if self.vocabulary is None else self.vocabulary.names
+
+    @property
+    def vocabulary(self) -> GrowingVocabulary | None:
+        """The vocabulary whose names come and go while the model trains, or None where they are fixed."""
+        names = self._names.value
+        return names if isinstance(names, GrowingVocabulary) else None
 
     def save_assets(self, folder):
         """Keras calls this when it saves a model: writes the class names."""
-        if self.class_names is not None:
+        if self.vocabulary is not None:
+            self.vocabulary.save(os.path.join(folder, _VOCABULARY))
+        elif self.class_names is not None:
             write_names(self.class_names, folder)
 
     def load_assets(self, folder):
         """Keras calls this when it loads a model: reads the class names."""
         names = read_names(folder)
-        if names is not None:
+        if self.vocabulary is not None:
+            self.vocabulary.restore(GrowingVocabulary.load(os.path.join(folder, _VOCABULARY)).state())
+        elif names is not None:
             self._names = Untracked(names)
 
     def get_compile_config(self):
@@ -170,6 +195,13 @@ def checked_names(class_names, num_classes):
     """The names of L classes as a model holds them: Keras would walk through ten million strings."""
     if class_names is None:
         return Untracked(None)
+    if isinstance(class_names, GrowingVocabulary):
+        if class_names.capacity != num_classes:
+            raise ValueError(
+                f"The vocabulary has {class_names.capacity} rows, but the head {num_classes} classes: make "
+                "the head with vocabulary.capacity."
+            )
+        return Untracked(class_names)
     array = names_array(class_names, "class_names")
     if len(array) != num_classes:
         raise ValueError(f"Got {len(array)} class_names for a head of {num_classes} classes.")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxc.cluster.folded import folded_losses, is_folded
 from tfxc.cluster.place import check_placed
+from tfxc.ids import PADDING
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import labelled_queries
 from tfxc.layers.class_cache import old_class_vectors
@@ -151,6 +152,8 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     step = Step(effective, labels, example_ids, score, class_vectors, query, head.approximate)
     with infinity_is_meant():  # a count of a class that is never drawn, a score of no class
         draw = sampler.sample(step)
+    if head.num_given is not None:  # a draw of a spare class is an empty slot, which keeps estimates right
+        draw = draw._replace(ids=tf.where(draw.ids < head.num_given.value, draw.ids, PADDING))
 
     @functools.cache
     def one_by_one():

@@ -8,6 +8,8 @@ from tfxc._keras.weights import tf_variables
 # Slots that hold the size of an entry's gradients; a step is divided by them, or by their root.
 _SIZES = {"velocity", "velocity_hat", "accumulator", "norm", "squared_gradient", "squared_update"}
 
+AVERAGES = {"average", "weight"}  # names of slots that hold earlier values of a weight
+
 
 def slots_of(optimizer, variable):
     """The slots of a weight: a dict, name -> ``tf.Variable``; empty if the optimizer does not train it.

@@ -4,11 +4,10 @@ import warnings
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops.dataset_ops import UnaryUnchangedStructureDataset
 
 from tfxc._keras import keras
 from tfxc._keras.training import batches_of_epoch, dataset_of_grain
-from tfxc.data.batching import in_any_order, row_batches
+from tfxc.data.batching import in_any_order, row_batches, with_cardinality
 
 
 class TrainingData(keras.callbacks.Callback):
@@ -62,7 +61,7 @@ class TrainingData(keras.callbacks.Callback):
             steps = batches_of_epoch(self._model, self._arguments["steps_per_epoch"])
             self._num_skipped += (position.epoch - first_epoch) * steps
         if self._num_skipped and self._is_dataset:
-            self._arguments["x"] = _Remaining(self._arguments["x"], lambda: np.int64(self._num_skipped))
+            self._arguments["x"] = _remaining(self._arguments["x"], lambda: np.int64(self._num_skipped))
 
     def on_train_begin(self, logs=None):
         self._set_orders(0)
@@ -78,23 +77,14 @@ class TrainingData(keras.callbacks.Callback):
             order.next = epoch
 
 
-class _Remaining(UnaryUnchangedStructureDataset):
-    """A dataset without its first batches: how many, a function says whenever an epoch begins.
+def _remaining(dataset, num_skipped):
+    """A dataset without its first batches: how many, a function says whenever an epoch begins."""
 
-    It has the cardinality of the whole dataset, which Keras takes for the length of all epochs.
-    """
+    def rest(_):
+        number = tf.numpy_function(num_skipped, [], tf.int64)
+        return dataset.skip(tf.ensure_shape(number, []))
 
-    def __init__(self, dataset, num_skipped):
-        def rest(_):
-            number = tf.numpy_function(num_skipped, [], tf.int64)
-            return dataset.skip(tf.ensure_shape(number, []))
-
-        remaining = tf.data.Dataset.range(1).flat_map(rest)
-        super().__init__(remaining, remaining._variant_tensor)
-        self._whole = dataset
-
-    def cardinality(self):
-        return self._whole.cardinality()
+    return with_cardinality(tf.data.Dataset.range(1).flat_map(rest), dataset)
 
 
 def _are_arrays(arguments):

@@ -21,7 +21,7 @@ class Script:
         rates = [own for name, own in variables.items() if name.startswith("learning_rate")]
         self.notes = {
             "seeds": [seed for seed in seeds if isinstance(seed, int)],
-            "class_names": digest_of(model.class_names),
+            "class_names": digest_of(None if model.vocabulary is not None else model.class_names),
             "learning_rates": [float(rate.numpy()) for rate in rates],
             "settings": {
                 name: {} if part is None else settings_of(part)

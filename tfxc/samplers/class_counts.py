@@ -111,6 +111,12 @@ class RunningCounts(keras.layers.Layer):
         """Makes the total that of the remaining classes."""
         tf_variable(self.total).assign(tf.reduce_sum(tf_variable(self.occurrences)))
 
+    def forget(self, ids):
+        """Makes the counts of class ids [n], each of them once, 0."""
+        gone = tf.gather(tf_variable(self.occurrences), ids)
+        tf_variable(self.total).assign_sub(tf.reduce_sum(gone))
+        tf_variable(self.occurrences).scatter_update(tf.IndexedSlices(tf.zeros_like(gone), ids))
+
     def count(self, labels):
         """Counts the labels of a step, integers of any shape, padded with -1."""
         labels = tf.boolean_mask(labels, labels >= 0)

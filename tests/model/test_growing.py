@@ -1,0 +1,156 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from backup_checks import Losses, Stop, assert_same
+
+import tfxc
+from tfxc._keras import keras
+from tfxc._keras.training import variables_of_training
+from tfxc.data import GrowingVocabulary
+from tfxc.optimizers.slots import slots_of
+
+LENGTH = 4
+UNIGRAM = lambda: tfxc.samplers.Unigram(8, seed=3)  # noqa: E731
+
+
+def log(first, last, num_rows, seed=0, batch_size=4):
+    """Sessions that count upwards, n7 n8 n9 ..., within a range that moves from the first to the last."""
+    starts = np.linspace(first, last, num_rows).astype(int) + np.random.default_rng(seed).integers(
+        0, 6, num_rows
+    )
+    rows = [[f"n{start + step}" for step in range(LENGTH + 1)] for start in starts]
+    rows[0][:2] = ["", ""]
+    rows = np.array(rows)
+    return tf.data.Dataset.from_tensor_slices((rows[:, :-1], rows[:, -1])).batch(batch_size)
+
+
+def made(capacity=24, sampler=None, dropout=0.0):
+    keras.utils.set_random_seed(1)
+    embedding = keras.layers.Embedding(capacity + 1, 8, name="item_embedding")
+    layers = embedding, keras.layers.Flatten(), keras.layers.Dropout(dropout), keras.layers.Dense(8)
+    model = tfxc.ExtremeClassifier(
+        keras.Sequential([keras.Input((LENGTH,), dtype="int32"), *layers]),
+        tfxc.layers.DenseHead(capacity, tied_to="item_embedding", row_offset=1),
+        sampler,
+        class_names=GrowingVocabulary(capacity, half_life=100),
+        k=5,
+    )
+    loss = tfxc.losses.SoftmaxCrossentropy()
+    model.compile(tfxc.optimizers.LazyAdam(0.03), loss=loss, metrics=[tfxc.metrics.NDCGAtK(5)])
+    return model
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize("make_sampler", [lambda: None, UNIGRAM])
+def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path):
+    model = made(sampler=make_sampler())
+    model.fit(log(0, 0, 80), validation_data=log(0, 0, 20, seed=1), verbose=0)
+    assert len(model.class_names) == 10
+    known = model.predict(model.vocabulary.encoded(log(0, 0, 20)), verbose=0)["ids"]
+    assert 0 <= known.min() <= known.max() < 10  # spare rows do not rank
+    model.fit(log(0, 60, 160), verbose=0)
+    history = model.fit(log(60, 60, 160), validation_data=log(60, 60, 20, seed=1), epochs=4, verbose=0)
+    assert history.history["val_ndcg_at_5"][-1] > 0.5
+    assert len(model.class_names) == 24
+    assert {f"n{i}" for i in range(61, 65)} <= set(model.class_names)
+    assert not {f"n{i}" for i in range(30)} & set(model.class_names)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.class_names == model.class_names
+    for own in (model, loaded):
+        own.fit(log(60, 70, 40), verbose=0)
+    assert loaded.class_names == model.class_names
+    for own, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(own, other)
+
+    loaded.export(tmp_path / "1", strings=True)
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    names = served.serve(tf.constant([["n68", "n69", "n1"]]))["names"].numpy()[0].astype(str)
+    assert len(names) == 5 and set(names.tolist()) <= set(model.class_names)
+
+
+@pytest.mark.both_keras
+def test_a_row_that_another_name_takes_begins_anew():
+    model = made(4, UNIGRAM())
+    table = model.encoder.get_layer("item_embedding").embeddings
+    model.compile(tfxc.optimizers.LazyAdam(0.0), loss=tfxc.losses.SoftmaxCrossentropy())  # slots move alone
+    before = table.numpy().copy()
+    model.fit(tf.data.Dataset.from_tensors(([["a", "b", "c", "d"]], ["a"])).repeat(2), verbose=0)
+    counts, slots = model.sampler.running_counts, slots_of(model.optimizer, table).values()
+    assert (counts.numpy().tolist(), int(counts.total.numpy())) == ([2, 0, 0, 0], 2)
+    assert all(slot.numpy()[1:].any(1).all() for slot in slots)
+    np.testing.assert_array_equal(table.numpy(), before)
+    # Of weight 0, a step has no gradient.
+    model.fit(tf.data.Dataset.from_tensors(([["b", "c", "d", "d"]], ["e"], [0.0])), verbose=0)
+    assert model.class_names == ["e", "b", "c", "d"]
+    np.testing.assert_allclose(table.numpy()[1], before[1:].mean(0), rtol=1e-5)
+    np.testing.assert_array_equal(table.numpy()[2:], before[2:])
+    assert all(slot.numpy()[1:].any(1).tolist() == [False, True, True, True] for slot in slots)
+    assert (counts.numpy().tolist(), int(counts.total.numpy())) == ([1, 0, 0, 0], 1)
+
+
+@pytest.mark.parametrize("kind", ["spare", "full"])
+def test_a_draw_of_a_spare_row_is_an_empty_slot(kind):
+    model = made(8, tfxc.samplers.Uniform(400, seed=1))
+    names = "abcdefgh" if kind == "full" else "ab"
+    rows = [[*itertools.islice(itertools.cycle(names), start, start + LENGTH)] for start in range(8)]
+    before = model.get_weights()
+    model.fit(tf.data.Dataset.from_tensors((rows, [row[0] for row in rows])), verbose=0)
+    table = [weight.shape for weight in before].index((9, 8))
+    moved = np.any(model.get_weights()[table] != before[table], axis=1)
+    assert moved[1:].tolist() == [True] * len(names) + [False] * (8 - len(names))
+
+
+def run(folder, stop=None, save_freq=7):
+    model = made(sampler=UNIGRAM(), dropout=0.3)
+    losses = Losses()
+    callbacks = [tfxc.callbacks.BackupAndRestore(folder, save_freq), losses]
+    callbacks += [tfxc.callbacks.SamplerRefresh(5)] + ([] if stop is None else [Stop(stop)])
+    try:
+        # The second epoch begins with the names that the first one left.
+        history = model.fit(log(0, 100, 120), epochs=2, callbacks=callbacks, verbose=0)
+    except KeyboardInterrupt:
+        return None
+    values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
+    values |= {name: np.array(value) for name, value in model.vocabulary.state().items()}
+    logs = {name: own for name, own in history.history.items() if "refresh" not in name}
+    return values, logs, losses.seen
+
+
+@pytest.mark.parametrize("stops", [[25], pytest.param([9, 23, 30, 31, 57], marks=pytest.mark.long)])
+def test_a_training_goes_on_to_the_bit(tmp_path, stops):
+    expected = run(tmp_path / "whole")
+    for stop in stops:
+        assert run(tmp_path / "stopped", stop) is None
+    result = run(tmp_path / "stopped")
+    result = (*result[:2], expected[2][: -len(result[2])] + result[2])
+    assert_same(result, expected)
+
+
+def test_what_does_not_go_with_such_names_is_refused():
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+    vocabulary = GrowingVocabulary(6)
+    cases = {
+        "6 rows.*5 classes": (tfxc.layers.DenseHead(5), None),
+        "needs a tfxc.layers.DenseHead.*UniformSparseHead": (tfxc.layers.UniformSparseHead(6, 2), None),
+        "Unigram has counts": (tfxc.layers.DenseHead(6), tfxc.samplers.Unigram(2, counts=[1] * 6)),
+    }
+    for message, parts in cases.items():
+        with pytest.raises(ValueError, match=message):
+            tfxc.ExtremeClassifier(encoder, *parts, class_names=vocabulary)
+    unbuilt = keras.Sequential([keras.layers.Dense(8)])
+    with pytest.raises(ValueError, match=r"keras\.Input"):
+        tfxc.ExtremeClassifier(unbuilt, tfxc.layers.DenseHead(6), class_names=vocabulary)
+    model = made()
+    with pytest.raises(ValueError, match=r"tf\.data\.Dataset.*ndarray"):
+        model.fit(np.array([["a"] * LENGTH]), verbose=0)
+    stopping = keras.callbacks.EarlyStopping(restore_best_weights=True)
+    with pytest.raises(ValueError, match=r"EarlyStopping\(restore_best_weights=True\)"):
+        model.fit(log(0, 0, 8), callbacks=[stopping])
+    with pytest.raises(ValueError, match="change while it trains"):
+        tfxc.change_classes(model, ["a"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"distinct names.*24 rows"):
+        model.fit(log(0, 100, 40, batch_size=40), verbose=0)

@@ -1,0 +1,131 @@
+"""A model whose classes get other names while it trains: its data, and rows that begin anew."""
+
+import contextlib
+
+import tensorflow as tf
+
+from tfxc._keras.layers import is_embedding, layers_of
+from tfxc._keras.training import LogFreeCallback
+from tfxc._keras.weights import tf_variable
+from tfxc.class_rows import AS_BUILT, BY_MEAN, ClassRows
+from tfxc.fit_callback import FitCallback
+from tfxc.layers import DenseHead
+from tfxc.optimizers.slots import AVERAGES, slots_of
+from tfxc.samplers.class_counts import RunningCounts
+
+_NUM_AVERAGED = 256
+
+
+class Growth(LogFreeCallback, FitCallback):
+    """Turns the names in the data of ``fit`` into rows of the model's vocabulary, and keeps its state."""
+
+    @contextlib.contextmanager
+    def during_fit(self, model, arguments):
+        vocabulary = model.vocabulary
+        _require_names(arguments)
+        arguments["x"] = vocabulary.grown(arguments["x"])
+        held_out = arguments.get("validation_data")
+        if isinstance(held_out, tf.data.Dataset):
+            arguments["validation_data"] = vocabulary.encoded(held_out)
+        try:
+            yield
+        finally:
+            vocabulary.follow()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.vocabulary.follow()
+
+    def state_to_keep(self):
+        """The names and their counts."""
+        return self.model.vocabulary.state()
+
+    def restore_state(self, state):
+        """Gives the vocabulary the state that was kept."""
+        self.model.vocabulary.restore(state)
+
+
+def require_growing(model):
+    """Raises ValueError for a model whose classes cannot get other names while it trains."""
+    if not isinstance(model.head, DenseHead):
+        raise ValueError(
+            "A GrowingVocabulary needs a tfxc.layers.DenseHead, which has a row for each class, but the head "
+            f"is of {type(model.head).__name__}."
+        )
+    if not model.built:
+        raise ValueError(
+            "A model with a GrowingVocabulary must tell the width of its queries: begin its encoder with a "
+            "keras.Input."
+        )
+    parts = [] if model.sampler is None else layers_of(model.sampler)
+    given = [part for part in parts if getattr(part, "counts", None) is not None]
+    if given:
+        raise ValueError(
+            f"{type(given[0]).__name__} has counts of classes, but which names the classes of a "
+            "GrowingVocabulary will have is not known: leave out counts, and it counts while it trains."
+        )
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            "A model with a GrowingVocabulary trains on one device: make it outside of a strategy."
+        )
+
+
+def _require_names(arguments):
+    if not isinstance(arguments.get("x"), tf.data.Dataset):
+        raise ValueError(
+            "A model with a GrowingVocabulary is fitted to a tf.data.Dataset of batches of names, but got "
+            f"{type(arguments.get('x')).__name__}. Make one by tf.data.Dataset.from_generator, for example."
+        )
+    for callback in arguments["callbacks"]:
+        if getattr(callback, "restore_best_weights", False):
+            raise ValueError(
+                f"{type(callback).__name__}(restore_best_weights=True) would put back the rows of names that "
+                "have gone since: leave it out."
+            )
+
+
+def begin_anew(model, rows):
+    """Has class ids [R], which get other names with this step, begin anew.
+
+    A spare row stays as it was built. Another becomes the mean of rows all over the table, as likely as any;
+    its slots in the optimizer and counts in the sampler become 0.
+    """
+    vocabulary = model.vocabulary
+    if vocabulary is None:
+        raise ValueError(
+            "The batch names new classes, but the model has no GrowingVocabulary: give it as class_names."
+        )
+    used = tf.boolean_mask(rows, rows < vocabulary.num_given)
+    vocabulary.num_given.assign(tf.reduce_max(tf.concat([vocabulary.num_given[tf.newaxis], rows + 1], 0)))
+    with tf.control_dependencies([rows]):  # at the end of data Keras begins a step without data
+        vocabulary.num_batches.assign_add(1)
+    for table in _tables(model):
+        weight, places = tf_variable(table.weight), used + table.row_offset
+        spread = tf.range(_NUM_AVERAGED, dtype=tf.int64) * model.head.num_classes // _NUM_AVERAGED
+        mean = tf.reduce_mean(tf.cast(tf.gather(weight, spread + table.row_offset), tf.float32), 0)
+        _fill(weight, places, mean)
+        for name, slot in slots_of(model.optimizer, table.weight).items():
+            if slot.shape[:1] == weight.shape[:1]:
+                _fill(slot, places, mean if name in AVERAGES else tf.zeros(slot.shape[1:]))
+    for part in [] if model.sampler is None else layers_of(model.sampler):
+        if isinstance(part, RunningCounts):
+            part.forget(used)
+
+
+def _fill(variable, places, value):
+    rows = tf.broadcast_to(
+        tf.cast(value, variable.dtype), tf.concat([tf.shape(places), variable.shape[1:]], 0)
+    )
+    variable.scatter_update(tf.IndexedSlices(rows, places))
+
+
+def _tables(model):
+    """The ``ClassRows`` of all tables with a row for each class: the head's, and the encoder's of names."""
+    tables = model.head.class_rows()
+    for layer in layers_of(model.encoder):
+        if hasattr(layer, "class_rows"):
+            tables += [own for own in layer.class_rows() if own.filled != AS_BUILT]
+        elif is_embedding(layer):
+            row_offset = layer.embeddings.shape[0] - model.head.num_classes
+            if row_offset in (0, 1):
+                tables.append(ClassRows(layer.embeddings, row_offset, BY_MEAN))
+    return list({id(tf_variable(own.weight)): own for own in reversed(tables)}.values())
