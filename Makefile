@@ -1,6 +1,6 @@
 # Every target does its own set-up; `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: wheels pages help setup setup-tests demo test test-long test-avx2 sanitize fuzz mutants lint docs bench clean
+.PHONY: wheels pages help setup setup-tests demo test test-long test-avx2 test-arm64 sanitize fuzz mutants lint docs bench clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -16,10 +16,12 @@ OPS_SOURCES := custom_ops/build.py $(wildcard custom_ops/*/*.cc custom_ops/*/*.h
 AVX2_OPS := build/custom_ops/x86-64-v3/_tfxc_ops.so
 # Without AVX-512 the usual library runs those kernels anyway.
 AVX2_OPS_WANTED := $(if $(shell grep -m 1 avx512vl /proc/cpuinfo),$(AVX2_OPS))
-SANITIZED_OPS := build/custom_ops/x86-64-v4-sanitized/_tfxc_ops.so
+SANITIZED_OPS := build/custom_ops/$(if $(filter x86_64,$(shell uname -m)),x86-64-v4,armv8-a)-sanitized/_tfxc_ops.so
 BENCHMARKS := $(filter-out %/write_pages.py,$(sort $(wildcard benchmarks/[a-z]*.py)))
 # The tests of the compiled kernels; how long a kernel takes is not asked under a sanitizer.
 KERNEL_TESTS := -m kernels tests/ops
+# Nor in an emulator.
+ARM64_TESTS := -m "kernels and not timing" tests/ops
 SANITIZED_TESTS := -m "kernels and (long or not timing)" tests/ops tests/fuzz
 # Python and TensorFlow come without a sanitizer: it is loaded before them, and what they leak is theirs.
 SANITIZER = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
@@ -65,6 +67,9 @@ test-avx2: setup-tests $(AVX2_OPS)  ## The kernels' tests, compiled for processo
 	@# Several threads here, one in each worker of all tests.
 	@TF_NUM_INTRAOP_THREADS=2 TFXC_OPS_LIBRARY=$(AVX2_OPS) $(PYTEST) -n 2 $(KERNEL_TESTS)
 
+test-arm64: setup  ## The kernels' tests, compiled for ARM, in an emulator: half an hour
+	@TF_NUM_INTRAOP_THREADS=2 $(RUN) custom_ops/arm64.py -m pytest -q -n 0 -p no:cacheprovider $(ARM64_TESTS)
+
 sanitize: setup-tests  ## The ops' tests and fuzzers with sanitizers: addresses, undefined behaviour, threads
 	$(RUN) custom_ops/build.py --threads
 	build/custom_ops/threads/kernel_threads
@@ -87,7 +92,8 @@ docs: setup  ## Build the user's guide and the reference; writes site/
 	$(BIN)/mkdocs build --quiet --strict
 
 wheels: setup  ## A wheel with the ops for each supported TensorFlow and one for any system, each tried; writes dist/
-	$(RUN) tests/wheel.py $$($(RUN) custom_ops/build_wheel.py | tail -2)
+	$(RUN) custom_ops/build_wheel.py | tee build/wheels.txt
+	$(RUN) tests/wheel.py $$(grep 'whl$$' build/wheels.txt)
 
 pages: setup-tests  ## Write docs/benchmarks and the README's table from benchmarks/results
 	$(RUN) benchmarks/write_pages.py

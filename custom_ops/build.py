@@ -6,8 +6,7 @@ ops that it registers: ``_tfxc_ops.json`` beside it records both.
 
 ``--level x86-64-v3`` builds a library whose kernels stop at AVX2, and ``--sanitize`` a library that checks
 its memory accesses, both for tests: ``TFXC_OPS_LIBRARY=build/custom_ops/x86-64-v3/_tfxc_ops.so`` chooses it.
-``--threads`` builds a program that finds races between the threads of a kernel. ``custom_ops/arm64.py`` compiles
-for ARM on another machine.
+``--threads`` builds a program that finds races between the threads of a kernel.
 """
 
 import argparse
@@ -22,7 +21,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 SOURCES = Path(__file__).resolve().parent
 LIBRARY = SOURCES.parent / "tfxc" / "ops" / "_tfxc_ops.so"
@@ -42,11 +40,9 @@ COMPILE_FLAGS = (
 # Older versions are not tested. AVX-512 needs GCC 12.
 LEAST_GCC, LEAST_CLANG = 11, 16
 
-# The highest level of the architecture that a library has code for (TFXC_LEVEL in common/vectorize.h); others
-# than x86-64 have one.
-LEVELS = (
-    {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4} if platform.machine() == "x86_64" else {"armv8-a": 1}
-)
+# The highest level of the architecture that a library has code for (TFXC_LEVEL in common/vectorize.h).
+LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4} if platform.machine() == "x86_64" else {"armv8-a": 1}
+HIGHEST = max(LEVELS)
 LEVELS_HEADER = SOURCES / "common" / "vectorize.h"
 
 # The process must preload libasan: LD_PRELOAD=$(g++ -print-file-name=libasan.so). With the checks for null,
@@ -63,15 +59,6 @@ THREAD_FLAGS = (
 )
 
 
-class Target(NamedTuple):
-    """What a library is compiled by and for; ``flags`` and ``link_flags`` as ``tf.sysconfig`` has them."""
-
-    compiler: list
-    tensorflow: str  # its version
-    flags: list
-    link_flags: list
-
-
 class CompilerNotFoundError(RuntimeError):
     """This machine has no suitable compiler for C++."""
 
@@ -80,7 +67,7 @@ class CompileError(RuntimeError):
     """A compiler ran and failed; the message holds its output."""
 
 
-def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None, target=None):
+def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None, compiler=None, tf=None):
     """Builds the op library; keeps up-to-date parts.
 
     Args:
@@ -89,22 +76,23 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None, target=None):
         flags: More flags for the compiler and the linker.
         level: None, or one of ``LEVELS``, the highest level of x86-64 that kernels use. Sources without
             kernels share their object files with the usual library.
-        target: None for this machine and the installed TensorFlow, or a ``Target``.
+        compiler, tf: A cross compiler's command, and what stands for the other machine's ``tensorflow``.
 
     Returns:
         The path of the library.
 
     Raises:
-        CompilerNotFoundError: There is no GCC of version ``LEAST_GCC`` or newer, nor Clang: set ``CXX`` or
-            install g++.
+        CompilerNotFoundError: There is no GCC ``LEAST_GCC`` or Clang ``LEAST_CLANG``, or newer.
         CompileError: The compiler failed.
     """
     library, objects = Path(library), Path(objects)
-    target = target or _this_machine()
+    compiler = compiler or find_compiler()
+    if tf is None:
+        import tensorflow as tf  # here, because the import is slow, and useless without a compiler
+
     objects.mkdir(parents=True, exist_ok=True)
     library.parent.mkdir(parents=True, exist_ok=True)
-    tensorflow_flags = _tensorflow_flags(target)
-    compile_command = [*target.compiler, *tensorflow_flags, *COMPILE_FLAGS, *flags, f"-I{SOURCES}"]
+    compile_command = [*compiler, *_tensorflow_flags(tf), *COMPILE_FLAGS, *flags, f"-I{SOURCES}"]
     sources = sorted(SOURCES.glob("*/*.cc"))
 
     def compile_one(source):
@@ -117,14 +105,14 @@ def build(library=LIBRARY, objects=OBJECTS, flags=(), level=None, target=None):
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(compile_one, sources))
 
-    link_command = [*target.compiler, *flags, _version_flag(target), "-shared", *map(str, compiled)]
-    link_command += target.link_flags
+    link_command = [*compiler, *flags, _version_flag(tf), "-shared", *map(str, compiled)]
+    link_command += tf.sysconfig.get_link_flags()
     if _outdated(library, compiled, link_command, stamp=objects / "link.command"):
         _run_aside(link_command, library)
     (objects / "link.command").write_text(shlex.join(link_command))
     # Written after the library: a build that stops in between leaves no record, or that of the
     # replaced library, and the loader refuses the new library instead of mistaking it.
-    record = {"tensorflow": target.tensorflow, "ops": registrations()}
+    record = {"tensorflow": tf.__version__, "ops": registrations()}
     aside = library.with_suffix(f".{os.getpid()}.json")
     aside.write_text(json.dumps(record) + "\n")
     aside.replace(library.with_suffix(".json"))
@@ -137,7 +125,7 @@ def registrations():
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
-def build_variant(level=max(LEVELS), sanitize=False):
+def build_variant(level=HIGHEST, sanitize=False):
     """Builds a library for tests, ``build/custom_ops/<variant>/_tfxc_ops.so``, and returns its path.
 
     Args:
@@ -175,7 +163,7 @@ def build_thread_check():
 
 
 def find_compiler(least=LEAST_GCC):
-    """The compiler command as a list: ``$CXX`` if set, else g++, c++ or clang++; GCC ``least`` or newer, or Clang."""
+    """The compiler command as a list: ``$CXX``, or g++, c++ or clang++; a GCC must be ``least`` or newer."""
     chosen = os.environ.get("CXX")
     candidates = [shlex.split(chosen)] if chosen else [["g++"], ["c++"], ["clang++"]]
     unfit = []
@@ -188,7 +176,7 @@ def find_compiler(least=LEAST_GCC):
     looked_for = ", ".join(shlex.join(command) for command in candidates)
     found = ", ".join(unfit) or f"there is none (looked for {looked_for})"
     raise CompilerNotFoundError(
-        f"The ops are compiled by GCC {least} or newer, or Clang {LEAST_CLANG} or newer, but {found}. Install g++ "
+        f"The ops are compiled by GCC {least} or Clang {LEAST_CLANG}, or newer, but {found}. Install g++ "
         "(Debian and Ubuntu: apt-get install g++) or set CXX to one."
     )
 
@@ -203,31 +191,23 @@ def _what_is_wrong(command, least):
         return None
     if "__GNUC__" not in macros:
         return "another compiler"
-    if "__clang_major__" in macros:  # which also claims to be an old GCC
-        version = macros["__clang_major__"]
-        return None if version >= LEAST_CLANG else f"Clang {version}"
-    return None if macros["__GNUC__"] >= least else f"GCC {macros['__GNUC__']}"
+    name, least = ("Clang", LEAST_CLANG) if "__clang_major__" in macros else ("GCC", least)
+    version = max(macros.values())  # Clang calls itself GCC 4, too
+    return None if version >= least else f"{name} {version}"
 
 
-def _this_machine():
-    compiler = find_compiler()
-    import tensorflow as tf  # here, because the import is slow, and useless without a compiler
-
-    return Target(compiler, tf.__version__, tf.sysconfig.get_compile_flags(), tf.sysconfig.get_link_flags())
-
-
-def _version_flag(target):
+def _version_flag(tf):
     """A flag that makes the commands differ for another TensorFlow in the same place, so that all is rebuilt.
 
     No source reads it. The compiler does not list the system headers that it read.
     """
-    return f"-DTFXC_TENSORFLOW={target.tensorflow}"
+    return f"-DTFXC_TENSORFLOW={tf.__version__}"
 
 
-def _tensorflow_flags(target):
+def _tensorflow_flags(tf):
     """TensorFlow's flags, with its headers as system headers, whose warnings are silent."""
-    yield _version_flag(target)
-    for flag in target.flags:
+    yield _version_flag(tf)
+    for flag in tf.sysconfig.get_compile_flags():
         yield from ("-isystem", flag[2:]) if flag.startswith("-I") else (flag,)
 
 
@@ -294,7 +274,7 @@ def main():
         print(build_thread_check())
         return
     if chosen.level or chosen.sanitize:
-        print(build_variant(chosen.level or max(LEVELS), chosen.sanitize))
+        print(build_variant(chosen.level or HIGHEST, chosen.sanitize))
         return
     print(build())
 

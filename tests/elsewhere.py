@@ -11,18 +11,15 @@ import ctypes
 import errno
 import gc
 import os
-import re
 import shutil
 import signal
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pyarrow
 import tensorflow as tf
-
-ROOT = Path(__file__).resolve().parents[1]
+from wheel import quickstart
 
 _MODULES = "fcntl", "resource", "pwd", "grp", "termios", "pty"
 _CALLS = (
@@ -89,19 +86,9 @@ def without_linux():
     ctypes.CDLL = Libraries
 
 
-def quickstart():
-    """The README's, with fewer classes and examples."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    program = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
-    for large, small in (("100_000", "300"), ("30_000", "256"), ("28_000", "192"), ("=256", "=32")):
-        program = program.replace(large, small)
-    names = {}
-    exec(compile(program, "README.md", "exec"), names)
-    return names
-
-
 def run():
-    names = quickstart()
+    names = {}
+    exec(compile(quickstart(small=True), "README.md", "exec"), names)
     tfxc, keras, model = names["tfxc"], names["keras"], names["model"]
     x, y = names["x"][:64], names["y"][:64]
     ids = model.predict(x, verbose=0)["ids"]

@@ -2,7 +2,7 @@
 
     python tests/wheel.py dist/tfxc-*.whl [--tensorflow 2.19 2.20 2.21]
 
-A wheel for any system is tried with the newest.
+A wheel for any system is tried with the newest, and one for ARM in an emulator, with fewer classes.
 
 Every version gets a new environment in a folder that is removed afterwards. Prints the seconds that each
 took to install, to import and to train; the exit status is 1 if one of them failed.
@@ -10,6 +10,7 @@ took to install, to import and to train; the exit status is 1 if one of them fai
 
 import argparse
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -19,15 +20,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECK = "import tfxc; from tfxc.ops import library; assert library.available() == {}"
+sys.path.insert(0, str(ROOT / "custom_ops"))
 
 
-def quickstart():
-    return re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+def quickstart(small=False):
+    """The README's, if small with fewer classes and examples."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    for large, fewer in (("100_000", "300"), ("30_000", "256"), ("28_000", "192"), ("=256", "=32")):
+        program = program.replace(large, fewer) if small else program
+    return program
 
 
-def timed(*command, cwd):
+def timed(*command, cwd, packages=""):
     environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:/nowhere", "CXX": "/nowhere/g++"}
-    environment.pop("PYTHONPATH", None)
+    environment["PYTHONPATH"] = packages
     start = time.perf_counter()
     subprocess.run([*map(str, command)], cwd=cwd, env=environment, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
@@ -40,6 +47,16 @@ def check(wheel, version, folder):
     install = timed(python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", *packages, cwd=folder)
     imported = timed(python, "-c", CHECK.format(not for_any_system(wheel)), cwd=folder)
     return install, imported, timed(python, "-c", quickstart(), cwd=folder)
+
+
+def check_in_emulator(wheel, version, folder):
+    import arm64
+
+    packages = f"{folder}:{arm64.packages_of(version)}"
+    install = timed(*arm64.PIP, "--no-deps", "--target", folder, wheel.resolve(), cwd=folder)
+    imported = timed(*arm64.command("-c", CHECK.format(True)), cwd=folder, packages=packages)
+    trained = timed(*arm64.command("-c", quickstart(small=True)), cwd=folder, packages=packages)
+    return install, imported, trained
 
 
 def for_any_system(wheel):
@@ -59,7 +76,9 @@ def main():
     for wheel, version in pairs:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                install, imported, trained = check(wheel, version, folder)
+                is_foreign = "aarch64" in wheel.name and platform.machine() != "aarch64"
+                tried = check_in_emulator if is_foreign else check
+                install, imported, trained = tried(wheel, version, folder)
             except subprocess.CalledProcessError as error:
                 failed = True
                 print(f"{wheel.name}, TensorFlow {version}: FAILED, {error}", flush=True)

@@ -23,29 +23,12 @@ struct alignas(64) RunningSum {
   double of[kTileQueries];
 };
 
-template <typename Lanes>
-struct InDouble;
-template <>
-struct InDouble<Lanes16> {
-  typedef float Half __attribute__((vector_size(32)));
-  typedef double Doubles __attribute__((vector_size(64)));
-};
-template <>
-struct InDouble<Lanes8> {
-  typedef float Half __attribute__((vector_size(16)));
-  typedef double Doubles __attribute__((vector_size(32)));
-};
-template <>
-struct InDouble<Lanes4> {
-  typedef float Half __attribute__((vector_size(8)));
-  typedef double Doubles __attribute__((vector_size(16)));
-};
-
 // after = before + x, in double: a register holds half as many doubles.
 template <typename Lanes>
 TFXC_INLINE void AddInDouble(Lanes x, const double* before, double* after) {
-  typedef typename InDouble<Lanes>::Doubles Doubles;
-  typename InDouble<Lanes>::Half halves[2];
+  typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
+  typedef double Doubles __attribute__((vector_size(sizeof(Lanes))));
+  Half halves[2];
   std::memcpy(halves, &x, sizeof(halves));
   Doubles sums[2];
   std::memcpy(sums, before, sizeof(sums));

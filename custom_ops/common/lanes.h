@@ -21,21 +21,9 @@ typedef Lanes4 NarrowLanes;
 #endif
 
 template <typename Lanes>
-struct Integers;
-template <>
-struct Integers<Lanes16> {
-  typedef int32_t Signed __attribute__((vector_size(64)));
-  typedef uint32_t Unsigned __attribute__((vector_size(64)));
-};
-template <>
-struct Integers<Lanes8> {
-  typedef int32_t Signed __attribute__((vector_size(32)));
-  typedef uint32_t Unsigned __attribute__((vector_size(32)));
-};
-template <>
-struct Integers<Lanes4> {
-  typedef int32_t Signed __attribute__((vector_size(16)));
-  typedef uint32_t Unsigned __attribute__((vector_size(16)));
+struct Integers {
+  typedef int32_t Signed __attribute__((vector_size(sizeof(Lanes))));
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Lanes))));
 };
 template <typename Lanes>
 using IntOf = typename Integers<Lanes>::Signed;
@@ -72,13 +60,12 @@ TFXC_INLINE Lanes Fill(float x) {
   return Lanes{} + x;
 }
 
-// Of x, and of y behind it, the lanes that `order` lists: constants, wherever it is inlined.
+// The lanes of x, and of y behind it, that `order` lists.
 template <typename Lanes>
 TFXC_INLINE Lanes Shuffle(Lanes x, Lanes y, IntOf<Lanes> order) {
 #ifdef __clang__
   constexpr int kSize = kSizeOf<Lanes>;
   Lanes lanes;
-#pragma unroll
   for (int j = 0; j < kSize; ++j) lanes[j] = order[j] < kSize ? x[order[j]] : y[order[j] - kSize];
   return lanes;
 #else

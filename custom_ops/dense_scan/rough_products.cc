@@ -219,8 +219,7 @@ Format Chosen() {
   if (!__builtin_cpu_supports("avx512f")) return Format::kNone;
   if (__builtin_cpu_supports("avx512bf16") && HasTiles()) return Format::kBfloat16Tiles;
   if (__builtin_cpu_is("amd")) return __builtin_cpu_supports("avx512bf16") ? Format::kBfloat16 : Format::kNone;
-  constexpr unsigned kHalves = 1u << 23;
-  return Has(kHalves) ? Format::kFloat16 : Format::kNone;
+  return Has(1u << 23) ? Format::kFloat16 : Format::kNone;  // AVX512-FP16
 }
 #else
 void BfloatWords(const float*, int64_t, uint32_t*) {}
