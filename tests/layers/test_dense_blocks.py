@@ -299,20 +299,6 @@ def test_no_tensor_of_all_logits_where_the_best_are_found(way, what, name):
     assert with_peak(lambda: found(query))[1] < 300e6
 
 
-@pytest.mark.kernels
-@pytest.mark.parametrize("way", ["as it runs"], indirect=True)
-@pytest.mark.parametrize(("filter_below", "op"), [(None, "DenseScanGrad"), (0.5, "DenseScanFilteredGrad")])
-def test_a_second_derivative_is_refused(filter_below, op):
-    head, query = make_head("plain", 9, 5), tf.Variable(queries(2, 5))
-    loss = SoftmaxCrossentropy(filter_below=filter_below)
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            reduced, _ = head.reduce(query, tf.constant([[0], [1]]), loss)
-        gradient = inner.gradient(reduced, query)
-    with pytest.raises(NotImplementedError, match=f"{op} has no derivative: compiled ops"):
-        outer.gradient(gradient, query)
-
-
 def check_sizes(shapes, layer, num_queries):
     assert any(num_queries in shape.as_list() for shape in shapes if shape.rank)
     table = layer.table_variable.shape.num_elements()

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from candidate_checks import expected_scores, problem
 from kernel_checks import EVERY_SIZE, both_ways
 
 from tfxc._keras import keras
@@ -12,30 +13,6 @@ from tfxc.ops.candidate_scores import candidate_scores
 @pytest.fixture(params=both_ways(candidate_scores))
 def score(request):
     return request.param
-
-
-def _problem(rows, width, queries, samples, row_offset=0):
-    random = np.random.default_rng(rows * width + samples)
-    table = random.normal(size=(rows, width)).astype(np.float32)
-    query = random.normal(size=(queries, width)).astype(np.float32)
-    ids = random.integers(-1, rows - row_offset, size=(queries, samples)).astype(np.int32)
-    return table, query, ids
-
-
-def _expected(table, query, ids, upstream, normalize, row_offset):
-    table, query = table.astype(np.float64), query.astype(np.float64)
-    scores, query_gradient, table_gradient = np.zeros(ids.shape), np.zeros_like(query), np.zeros_like(table)
-    for (n, s), i in np.ndenumerate(ids):
-        if i == -1:
-            continue
-        row = table[i + row_offset]
-        norm = np.linalg.norm(row) if normalize else 1.0
-        unit = row / norm
-        scores[n, s] = query[n] @ unit
-        query_gradient[n] += upstream[n, s] * unit
-        across = query[n] - scores[n, s] * unit if normalize else query[n]
-        table_gradient[i + row_offset] += upstream[n, s] * across / norm
-    return scores, query_gradient, table_gradient
 
 
 def _gradients(score, table, query, ids, upstream, **options):
@@ -59,7 +36,7 @@ def _gradients(score, table, query, ids, upstream, **options):
     ],
 )
 def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
-    values, query, ids = _problem(*shape, row_offset)
+    values, query, ids = problem(*shape, row_offset=row_offset)
     upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)
     table = tf.Variable(values)
     compute = tf.function(_gradients) if in_graph else _gradients
@@ -67,7 +44,7 @@ def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
         score, table, tf.constant(query), ids, upstream, normalize=normalize, row_offset=row_offset
     )
     scores, query_gradient, table_gradient = found
-    expected = _expected(values, query, ids, upstream, normalize, row_offset)
+    expected = expected_scores(values, query, ids, upstream, normalize, row_offset)
     assert isinstance(table_gradient, tf.IndexedSlices)
     assert tuple(table_gradient.dense_shape) == values.shape
     dense = tf.convert_to_tensor(table_gradient)
@@ -81,12 +58,12 @@ def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
 @pytest.mark.parametrize("normalize", [False, True])
 def test_one_gradient_at_every_size(place, size, normalize):
     sizes = {"rows": 23, "width": 5, "queries": 4, "samples": 3, place: size}
-    values, query, ids = _problem(*sizes.values())
+    values, query, ids = problem(*sizes.values())
     upstream = np.zeros(ids.shape, np.float32)
     upstream.flat[np.flatnonzero(ids >= 0)[-1:]] = 1.5
     given = candidate_scores, tf.Variable(values), tf.constant(query), ids, upstream
     found = _gradients(*given, normalize=normalize)
-    expected = _expected(values, query, ids, upstream, normalize, 0)
+    expected = expected_scores(values, query, ids, upstream, normalize, 0)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(tf.convert_to_tensor(ours), theirs, rtol=2e-5, atol=2e-5)
 
@@ -227,17 +204,6 @@ def test_reading_rows_leaves_dense_reads_free_of_copies():
 
 
 @pytest.mark.kernels
-def test_a_second_derivative_is_refused():
-    table, query = tf.Variable(tf.ones([5, 4])), tf.Variable(tf.ones([1, 4]))
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            loss = tf.reduce_sum(candidate_scores(table, query, [[1]], normalize=True) ** 2)
-        gradient = inner.gradient(loss, query)
-    with pytest.raises(NotImplementedError, match="CandidateScoresGrad has no derivative"):
-        outer.gradient(gradient, query)
-
-
-@pytest.mark.kernels
 def test_the_op_checks_what_the_wrapper_cannot_see():
     op = library.load().tfxc_candidate_scores
     table = tf.Variable(tf.ones([5, 4]))
@@ -256,7 +222,7 @@ def test_the_op_checks_what_the_wrapper_cannot_see():
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_bfloat16_table_gives_what_its_numbers_give_in_float32(score, normalize):
-    table, query, ids = _problem(30, 37, 20, 11, row_offset=2)
+    table, query, ids = problem(30, 37, 20, 11, row_offset=2)
     half = tf.Variable(tf.constant(table, tf.bfloat16))
     wide = tf.Variable(tf.cast(half, tf.float32))
     upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)

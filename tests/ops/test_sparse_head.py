@@ -204,23 +204,6 @@ def test_a_class_that_reads_nothing_needs_no_inputs():
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("op", ["Logits", "Reduce", "Candidates"])
-def test_a_second_derivative_is_refused(op):
-    given = tf.Variable([[1.0, 2.0]]), tf.Variable([[2.0]]), tf.Variable([[1]])
-    calls = {
-        "Logits": lambda: sparse_head_logits(*given, tf.zeros([0]), 0, 1),
-        "Reduce": lambda: sparse_head_reduce(*given, tf.zeros([0]), [[0]], SOFTPLUS)[0],
-        "Candidates": lambda: sparse_head_candidates(*given, [[0]]),
-    }
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            found = calls[op]()
-        gradient = inner.gradient(found, given[0])
-    with pytest.raises(NotImplementedError, match=f"SparseHead{op}Grad has no derivative.*TFXC_DISABLE_OPS"):
-        outer.gradient(gradient, given[0])
-
-
-@pytest.mark.kernels
 def test_nan_is_not_hidden():
     weights, indices = tf.Variable([[np.nan], [0.0]]), tf.Variable([[0], [0]])
     for reduction in ("squared_hinge", "softplus", "logsumexp"):
