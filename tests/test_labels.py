@@ -164,12 +164,8 @@ def test_sequences_keep_what_is_labelled_and_unmasked():
     flat, ids, weights, where = flatten_examples(query, labels, tf.constant([10.0, 20.0]), mask)
     assert flat.numpy().tolist() == [[0, 1], [6, 7], [8, 9], [10, 11]]
     assert ids.numpy().tolist() == [[1, -1], [4, 5], [6, -1], [7, 8]]
-    assert weights.numpy().tolist() == [10, 20, 20, 20] and where.numpy().tolist() == [
-        [0, 0],
-        [1, 0],
-        [1, 1],
-        [1, 2],
-    ]
+    assert weights.numpy().tolist() == [10, 20, 20, 20]
+    assert where.numpy().tolist() == [[0, 0], [1, 0], [1, 1], [1, 2]]
     by_position = tf.reshape(tf.range(6.0), [2, 3])
     assert flatten_examples(query, labels, by_position, mask)[2].numpy().tolist() == [0, 3, 4, 5]
 
@@ -224,9 +220,8 @@ def test_there_is_a_row_of_labels_for_each_query(rows, position):
     for shapes in (of_any_size, of_any_rank):
         with pytest.raises(tf.errors.InvalidArgumentError, match="one row of labels for each query"):
             tf.function(flatten_examples, input_signature=shapes)(query, labels)
-    graph = (
-        tf.function(flatten_examples).get_concrete_function(query, tf.zeros([4, *position], tf.int32)).graph
-    )
+    right = tf.zeros([4, *position], tf.int32)
+    graph = tf.function(flatten_examples).get_concrete_function(query, right).graph
     assert not [op for op in graph.get_operations() if op.type == "Assert"]  # what is known costs nothing
 
 

@@ -41,9 +41,7 @@ def test_a_callback_without_logs_is_not_waited_for():
 def test_callbacks_keep_the_highest_of_a_metric(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     modes = ["auto", "max"] if IS_KERAS_3 else ["max"]
-    callbacks = [
-        each for mode in modes for monitor in MORE_IS_BETTER for each in watching(monitor, mode=mode)
-    ]
+    callbacks = [one for mode in modes for own in MORE_IS_BETTER for one in watching(own, mode=mode)]
     fit_with(callbacks)
     for callback in callbacks:
         assert callback.monitor_op(0.9, 0.5) and not callback.monitor_op(0.5, 0.9), callback

@@ -7,9 +7,8 @@ from tfxc._keras import IS_KERAS_3, keras, weights
 
 class Holder(keras.layers.Layer):
     def build(self, input_shape):
-        self.table = weights.add_weight(
-            self, "table", (2, 3), weights.constant([[1.0, 2, 3], [4, 5, 6]]), aggregation="sum"
-        )
+        rows = weights.constant([[1.0, 2, 3], [4, 5, 6]])
+        self.table = weights.add_weight(self, "table", (2, 3), rows, aggregation="sum")
 
     def call(self, inputs):
         self.read = tf.convert_to_tensor(self.table).dtype
@@ -20,10 +19,8 @@ def test_a_weight_is_neither_cast_nor_copied_and_begins_right():
     layer = Holder(dtype="mixed_bfloat16")
     layer(tf.zeros([1, 1]))
     assert layer.read == tf.float32
-    assert weights.is_weight(layer.table) and not weights.is_weight(
-        weights.tf_variable(layer.table).read_value()
-    )
     variable = weights.tf_variable(layer.table)
+    assert weights.is_weight(layer.table) and not weights.is_weight(variable.read_value())
     assert isinstance(variable, tf.Variable) and variable.trainable
     np.testing.assert_array_equal(variable, [[1, 2, 3], [4, 5, 6]])
     assert weights.layer_and_name(layer.table).split(":")[0] == f"{layer.name}/table"
@@ -78,6 +75,5 @@ def test_a_file_holds_numbers_that_are_read(name, tmp_path):
     weights.tf_variable(models[0].layers[0].table).assign(tf.constant([1.5, -2.0], dtype))
     models[0].save_weights(tmp_path / "own.weights.h5")
     models[1].load_weights(tmp_path / "own.weights.h5")
-    np.testing.assert_array_equal(
-        tf.cast(weights.tf_variable(models[1].layers[0].table), tf.float32), [1.5, -2.0]
-    )
+    found = tf.cast(weights.tf_variable(models[1].layers[0].table), tf.float32)
+    np.testing.assert_array_equal(found, [1.5, -2.0])

@@ -97,10 +97,8 @@ def test_what_cannot_be_measured_is_refused():
     own.compile("sgd", "mse")
     with pytest.raises(ValueError, match="needs an ExtremeClassifier, not Sequential"):
         own.fit(np.ones([2, 1]), np.ones([2, 1]), callbacks=[SamplerDiagnostics(*PROBE)], verbose=0)
-    for sampler, message in (
-        (None, "needs a model with a sampler"),
-        (DNS(4, num_candidates=8), "cannot measure DNS"),
-    ):
+    dns = DNS(4, num_candidates=8)
+    for sampler, message in ((None, "needs a model with a sampler"), (dns, "cannot measure DNS")):
         with pytest.raises(ValueError, match=message):
             fit(make_model(sampler=sampler), SamplerDiagnostics(*PROBE))
 
@@ -108,9 +106,8 @@ def test_what_cannot_be_measured_is_refused():
 def test_class_vectors_that_are_computed_are_those_of_now():
     features = np.random.default_rng(0).normal(size=(NUM_CLASSES, 3)).astype(np.float32)
     item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)])
-    model = make_model(
-        sampler=Uniform(8, shared=True), head=EncodedHead(item_encoder, features), run_eagerly=True
-    )
+    head = EncodedHead(item_encoder, features)
+    model = make_model(sampler=Uniform(8, shared=True), head=head, run_eagerly=True)
     history = fit(model, SamplerDiagnostics(*PROBE), batch_size=32)
     model.head.freshen(force=True)
     query, labels, _ = model.examples(*map(tf.constant, PROBE))

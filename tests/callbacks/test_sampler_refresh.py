@@ -242,13 +242,8 @@ def fitted(sampler, *positional, **options):
 
 @pytest.mark.both_keras
 def test_fit_refreshes_an_index_by_itself():
-    for sampler in (
-        MIDX(2, num_codewords=4),
-        Mixture([Uniform(2), MIDX(2, num_codewords=4)]),
-        LSH(2, num_tables=2, num_bits=2),
-        Sphere(2),
-        Unigram(2),
-    ):
+    mixed = Mixture([Uniform(2), MIDX(2, num_codewords=4)])
+    for sampler in (MIDX(2, num_codewords=4), mixed, LSH(2, num_tables=2), Sphere(2), Unigram(2)):
         assert fitted(sampler, verbose=0)["sampler/index_age"] == [1], sampler.name
     sampler = MIDX(2, num_codewords=4)
     fitted(sampler, verbose=0)
@@ -308,10 +303,8 @@ def test_not_where_one_is_given():
 @pytest.mark.long
 @pytest.mark.both_keras
 def test_beside_callbacks_however_they_are_given():
-    seen = []
-    other = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: seen.append(logs["sampler/index_age"])
-    )
+    seen, note = [], lambda epoch, logs: seen.append(logs["sampler/index_age"])
+    other = keras.callbacks.LambdaCallback(on_epoch_end=note)
     fitted(MIDX(2, num_codewords=4), callbacks=other, verbose=0)
     fitted(MIDX(2, num_codewords=4), callbacks=(other,), verbose=0)
     fitted(MIDX(2, num_codewords=4), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks

@@ -46,10 +46,8 @@ def test_when_and_how_much(options, want):
 
 
 def test_the_magnitude_is_that_of_all_that_moved_in_the_epoch(monkeypatch):
-    seen = iter([(2, 0.5), (6, 0.1), (0, 0.0)])
-    monkeypatch.setattr(
-        Recorder, "rewire", lambda *args: dict(zip(("moved", "dropped_magnitude"), next(seen), strict=True))
-    )
+    seen, names = iter([(2, 0.5), (6, 0.1), (0, 0.0)]), ("moved", "dropped_magnitude")
+    monkeypatch.setattr(Recorder, "rewire", lambda *args: dict(zip(names, next(seen), strict=True)))
     _, history = recorded(SparseEvolution(every=2), epochs=1, num_steps=6)
     assert history["rewire/moved"] == [8]
     np.testing.assert_allclose(history["rewire/dropped_magnitude"], [0.2])
@@ -130,9 +128,8 @@ def test_heads_within_models_are_found_each_once():
     inputs = keras.Input((2,))
     model = keras.Model(inputs, outer(keras.layers.Add()([part(inputs) for part in nested])))
     model.compile("sgd", loss="mse")
-    model.fit(
-        tf.zeros([2, 2]), tf.zeros([2, 1]), batch_size=1, callbacks=[SparseEvolution(every=2)], verbose=0
-    )
+    rows, callbacks = (tf.zeros([2, 2]), tf.zeros([2, 1])), [SparseEvolution(every=2)]
+    model.fit(*rows, batch_size=1, callbacks=callbacks, verbose=0)
     assert inner.fractions == outer.fractions == [0.1]
 
 
@@ -144,10 +141,9 @@ def test_a_model_without_a_sparse_head():
 def test_a_head_that_reads_everything_is_told_of():
     head = UniformSparseHead(NUM_CLASSES, 6, seed=0)
     with pytest.warns(UserWarning, match="moves no connection.*all of the 6 inputs"):
-        history = make_model(None, losses.SquaredHinge(), head).fit(
-            *learnable(8), callbacks=[SparseEvolution(every=1)], verbose=0
-        )
-    assert history.history["rewire/moved"] == [0]
+        model = make_model(None, losses.SquaredHinge(), head)
+        history = model.fit(*learnable(8), callbacks=[SparseEvolution(every=1)], verbose=0).history
+    assert history["rewire/moved"] == [0]
 
 
 def test_a_frozen_head_keeps_its_connections():
@@ -166,11 +162,10 @@ class ByAnother(keras.Sequential):
     other = keras.optimizers.SGD(0.1)
 
     def train_step(self, data):
+        weights = self.trainable_variables
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self(data[0]) ** 2)
-        self.other.apply_gradients(
-            zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
-        )
+        self.other.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
         return {"loss": loss}
 
 

@@ -75,24 +75,17 @@ def test_what_reads_a_lookup_of_the_names_but_would_stay_is_refused():
     lookup = keras.layers.StringLookup(vocabulary=NAMES, name="names")
     with pytest.raises(ValueError, match="'own' makes a column of each class name"):
         found([lookup, keras.layers.CategoryEncoding(7, name="own")], "string")
+    one_hot = keras.ops.one_hot if IS_KERAS_3 else tf.one_hot
     with pytest.raises(ValueError, match="one_hot.* makes a column of each class name"):
-        found(
-            [lookup, lambda ids: tf.one_hot(ids, 7) if not IS_KERAS_3 else keras.ops.one_hot(ids, 7)],
-            "string",
-        )
+        found([lookup, lambda ids: one_hot(ids, 7)], "string")
     message = "'own' has 9 rows and reads the ids of 'names', but not as they are"
     with pytest.raises(ValueError, match=message):
         found([lookup, lambda ids: ids + 1, keras.layers.Embedding(9, 2, name="own")], "string")
     with pytest.raises(ValueError, match=r"'own' reads the ids of 'names'.*class_rows\(\)"):
         found([lookup, OwnTable(name="own")], "string")
     with warnings.catch_warnings(action="error"):
-        masks = [
-            lookup,
-            lambda ids: ids[:, :1],
-            keras.layers.Embedding(4, 2, name="own"),
-            keras.layers.Dense(4),
-        ]
-        assert found(masks, "string")["own"].class_rows[0].row_offset == 1
+        masks = [lambda ids: ids[:, :1], keras.layers.Embedding(4, 2, name="own"), keras.layers.Dense(4)]
+        assert found([lookup, *masks], "string")["own"].class_rows[0].row_offset == 1
 
 
 def test_what_is_told_from_the_ids_of_names_is_no_table_of_items():

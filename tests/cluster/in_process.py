@@ -19,16 +19,14 @@ from tfxc._keras import keras
 from tfxc.cluster.place import place
 
 NUM_CLASSES, DIM, NUM_POINTS, BATCH = 20_001, 8, 1024, 64  # above the height from which tables are cut
-SAMPLERS = {
-    "midx": lambda: tfxc.samplers.MIDX(20, num_codewords=8, seed=1),
-    "mixture": lambda: tfxc.samplers.Mixture(
-        [
-            tfxc.samplers.InBatch(20),
-            tfxc.samplers.MIDX(20, num_codewords=8, seed=1),
-            tfxc.samplers.Unigram(20, seed=1),
-        ]
-    ),
-}
+
+
+def midx():
+    return tfxc.samplers.MIDX(20, num_codewords=8, seed=1)
+
+
+def mixed():
+    return tfxc.samplers.Mixture([tfxc.samplers.InBatch(20), midx(), tfxc.samplers.Unigram(20, seed=1)])
 
 
 def free_addresses(number):
@@ -240,7 +238,7 @@ def evolved(model):
 
 def frozen(strategy):
     with strategy.scope():
-        model = make_model(SAMPLERS["midx"](), tfxc.layers.DenseHead(NUM_CLASSES, trainable=False))
+        model = make_model(midx(), tfxc.layers.DenseHead(NUM_CLASSES, trainable=False))
     points = tf.data.Dataset.from_tensor_slices(data()).repeat().batch(BATCH)
     changes = []
     for _ in range(2):
@@ -259,16 +257,10 @@ def drawn_outside_of_graphs(model):
     before = int(counter.numpy())
     step = tfxc.samplers.Step(query, tf.zeros([2, 1], tf.int32))
     first, second = (model.sampler.sample(step).ids.numpy() for _ in range(2))
-    loss = tfxc.head_loss(
-        model.head, tfxc.losses.SoftmaxCrossentropy(), query[:, :DIM], [3, 4], model.sampler
-    )
+    softmax, differ = tfxc.losses.SoftmaxCrossentropy(), bool((first != second).any())
+    loss = float(tfxc.head_loss(model.head, softmax, query[:, :DIM], [3, 4], model.sampler))
     counted = int(counter.numpy()) - before
-    return {
-        "ids": first.tolist(),
-        "differ": bool((first != second).any()),
-        "loss": float(loss),
-        "counted": counted,
-    }
+    return {"ids": first.tolist(), "differ": differ, "loss": loss, "counted": counted}
 
 
 def projected(strategy):
@@ -289,7 +281,7 @@ def far_off(found, wanted):
 def main(folder, is_long):
     resolver = cluster()
     strategy = tfxc.cluster.strategy(resolver)
-    model, x = trained(strategy, SAMPLERS["midx"]()), data()[0]
+    model, x = trained(strategy, midx()), data()[0]
     results = {"midx": evaluated(model), "counter": int(model.sampler.counter.numpy())}
     tfxc.cluster.Checkpoint(model, folder).save(2)
     results |= {"places": places(model), "answers": answers(model, x)}
@@ -299,7 +291,7 @@ def main(folder, is_long):
 
     def restored(scope):
         with scope:
-            again = make_model(SAMPLERS["midx"]())
+            again = make_model(midx())
         epoch = tfxc.cluster.Checkpoint(again, folder).restore()
         found = again.head.score(query, ids), again.sampler.log_prob(effective, ids)
         return again, [epoch, len(again.head.trainable_variables), *map(far_off, found, wanted)]
@@ -307,7 +299,7 @@ def main(folder, is_long):
     alone, results["alone"] = restored(contextlib.nullcontext())
     results["refused"] = refusals(strategy) | refused_late(strategy, model, folder)
     with strategy.scope():
-        head, small = place(tfxc.layers.DenseHead(100), SAMPLERS["midx"]())
+        head, small = place(tfxc.layers.DenseHead(100), midx())
         head.build((None, DIM))
         small.build((100, DIM))
     (part,) = small.parts
@@ -328,7 +320,7 @@ def more(strategy, folder):
     with strategy.scope():
         model = make_model(tfxc.samplers.Unigram(20, counts=np.ones(NUM_CLASSES), seed=1))
     results["followed"] = followed(model, folder + "/counts")
-    mixture = trained(strategy, SAMPLERS["mixture"]())
+    mixture = trained(strategy, mixed())
     results |= {"mixture": looked_up(mixture), "counted": counted(mixture)}
     results["none"] = looked_up(trained(strategy))
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, use_bias=True, seed=1)

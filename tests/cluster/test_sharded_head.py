@@ -24,12 +24,8 @@ HEADS = {
 }
 ROWS = {"dense": ["table"], "cosine": ["table", "bias"], "sparse": ["kernel", "indices", "bias"]}
 SMOOTHED = tfxc.losses.SoftmaxCrossentropy(label_smoothing=0.2, name="smoothed")
-LOSSES = [
-    tfxc.losses.SoftmaxCrossentropy(),
-    SMOOTHED,
-    tfxc.losses.BinaryCrossentropy(),
-    tfxc.losses.SquaredHinge(),
-]
+LOSSES = [tfxc.losses.SoftmaxCrossentropy(), SMOOTHED]
+LOSSES += [tfxc.losses.BinaryCrossentropy(), tfxc.losses.SquaredHinge()]
 
 
 # A cosine head is a dense one, with more.
@@ -107,9 +103,8 @@ def test_a_batch_without_a_query(both, class_ids, compiled):
     def step(query):
         with tf.GradientTape() as tape:
             tape.watch(query)
-            positives, candidates = shards._score_both(
-                query, tf.zeros([0, 1], tf.int32), tf.constant(class_ids)
-            )
+            labels = tf.zeros([0, 1], tf.int32)
+            positives, candidates = shards._score_both(query, labels, tf.constant(class_ids))
             total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
         weights = [own for head in shards.parts for own in variables_of(head)]
         of_query, *of_weights = tape.gradient(total, [query, *weights])
@@ -123,10 +118,9 @@ def test_a_batch_without_a_query(both, class_ids, compiled):
 
 def test_the_gradient_of_a_weight_is_of_the_scored_rows_alone(both):
     _, shards = both
+    labels, ids = tf.constant([[1], [1], [0]]), tf.constant([0, 6])
     with tf.GradientTape() as tape:
-        positives, candidates = shards._score_both(
-            queries(), tf.constant([[1], [1], [0]]), tf.constant([0, 6])
-        )
+        positives, candidates = shards._score_both(queries(), labels, ids)
         total = tf.reduce_sum(positives) + tf.reduce_sum(candidates)
     first, _, last = tape.gradient(total, [variables_of(head)[0] for head in shards.parts])
     assert set(first.indices.numpy()) == {0, 1} and set(last.indices.numpy()) == {2}

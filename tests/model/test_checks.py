@@ -65,10 +65,8 @@ def test_metrics_that_do_not_take_ranked_ids_are_refused():
 @pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
 def test_metrics_of_other_classes_are_refused(argument):
     for metric in (CoverageAtK(5, num_classes=40), PSPAtK(3, np.full(NUM_CLASSES + 1, 0.5))):
-        with pytest.raises(
-            ValueError,
-            match=rf"{metric.name} is made for {metric.num_classes} classes, but the head has {NUM_CLASSES}",
-        ):
+        message = rf"{metric.name} is made for {metric.num_classes} classes, but the head has {NUM_CLASSES}"
+        with pytest.raises(ValueError, match=message):
             make_model().compile("adam", SoftmaxCrossentropy(), **{argument: [metric]})
     make_model(metrics=[CoverageAtK(5, num_classes=NUM_CLASSES), PSPAtK(3, np.full(NUM_CLASSES, 0.5))])
 
@@ -160,9 +158,8 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
         bad = x
     else:
         table = keras.layers.Embedding(26, DIM, embeddings_initializer="ones", name="items")
-        encoder = keras.Sequential(
-            [keras.Input((1,), dtype="int32"), table, keras.layers.Flatten(), SignedRoot()]
-        )
+        layers = [keras.Input((1,), dtype="int32"), table, keras.layers.Flatten(), SignedRoot()]
+        encoder = keras.Sequential(layers)
         head = tfxc.layers.DenseHead(25, tied_to="items", row_offset=1) if kind == "tied" else None
         x, bad, name = y[:, np.newaxis] + 1, y[:, np.newaxis] * (y != 3)[:, np.newaxis], "items/embeddings"
         table.embeddings.assign(np.concatenate([np.zeros([1, DIM]), np.ones([25, DIM])]))
@@ -172,10 +169,8 @@ def test_a_gradient_that_is_not_finite_does_not_reach_the_weights(kind, eager):
         items[3] = 0
         head.features = tf.constant(items)
     before = weights_of(model)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=f"^The gradient of {name} in training step 3 is -?nan and the step was skipped.* batch 1",
-    ):
+    message = f"^The gradient of {name} in training step 3 is -?nan and the step was skipped.* batch 1"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         model.fit(bad, y, batch_size=20, shuffle=False, verbose=0)
     for value, wanted in zip(weights_of(model), before, strict=True):
         if value.shape:  # but the age of the cached class vectors
@@ -264,9 +259,7 @@ def test_rows_of_a_head_within_a_head_are_not_looked_at():
     head.build((None, 2))
     wrapper.head = head
     parts = {"encoder": keras.layers.Dense(2), "head": wrapper, "optimizer": keras.optimizers.SGD()}
-    gradients = [tf.fill([3, 2], float("nan"))]
-    require_finite_step(tf.constant(1.0), gradients, head.trainable_variables, SimpleNamespace(**parts))
+    given = [tf.fill([3, 2], float("nan"))], head.trainable_variables, SimpleNamespace(**parts)
+    require_finite_step(tf.constant(1.0), *given)
     with pytest.raises(tf.errors.InvalidArgumentError, match="The loss of training step 1 is nan"):
-        require_finite_step(
-            tf.constant(np.nan), gradients, head.trainable_variables, SimpleNamespace(**parts)
-        )
+        require_finite_step(tf.constant(np.nan), *given)

@@ -82,9 +82,8 @@ def test_evaluation_is_exact_and_draws_nothing(loss, name):
             ideal = (1 / np.log2(np.arange(2, 6)))[: len(set(row))].sum()
             ndcg.append((hit[:4] / np.log2(np.arange(2, 6))).sum() / ideal)
             recall.append(hit.sum() / len(set(row)))
-    np.testing.assert_allclose(
-        [got["ndcg_at_4"], got["recall_at_7"]], [np.mean(ndcg), np.mean(recall)], rtol=1e-5
-    )
+    np.testing.assert_allclose(got["ndcg_at_4"], np.mean(ndcg), rtol=1e-5)
+    np.testing.assert_allclose(got["recall_at_7"], np.mean(recall), rtol=1e-5)
     weighted = model.evaluate(x, padded, batch_size=4, sample_weight=weights, return_dict=True, verbose=0)
     np.testing.assert_allclose(weighted["loss"], np.mean(weights * values), rtol=1e-5)
     for old, new in zip(before, weights_of(model), strict=True):
@@ -114,9 +113,8 @@ def test_predict_ranks_all_classes_and_passes_over_the_excluded():
     logits = all_logits(model, x)
     predicted = model.predict(x, batch_size=3, verbose=0)
     np.testing.assert_array_equal(predicted["ids"], ranking(logits, 5))
-    np.testing.assert_allclose(
-        predicted["scores"], np.take_along_axis(logits, ranking(logits, 5), 1), rtol=1e-4
-    )
+    scores = np.take_along_axis(logits, ranking(logits, 5), 1)
+    np.testing.assert_allclose(predicted["scores"], scores, rtol=1e-4)
     inputs = {"features": x, "exclude": exclude}
     ids = ranking(logits, 5, exclude)
     np.testing.assert_array_equal(model.predict(inputs, batch_size=3, verbose=0)["ids"], ids)
@@ -263,14 +261,13 @@ def test_sequences():
     logits = all_logits(model, history)[keep]
     values = -log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
     # In batches of 2 and 1, which differ in how many positions count: each counts alike.
-    got = model.evaluate(history, labels, batch_size=2, return_dict=True, verbose=0)
+    options = {"batch_size": 2, "return_dict": True, "verbose": 0}
+    got = model.evaluate(history, labels, **options)
     np.testing.assert_allclose(got["loss"], values.mean(), rtol=1e-5)
     hit = (ranking(logits, 4) == labels[keep][:, np.newaxis]).any(1)
     np.testing.assert_allclose(got["recall_at_4"], hit.mean(), rtol=1e-6)
     weights = np.array([0.5, 2.0, 1.0])
-    weighted = model.evaluate(
-        history, labels, batch_size=2, sample_weight=weights, return_dict=True, verbose=0
-    )
+    weighted = model.evaluate(history, labels, sample_weight=weights, **options)
     rows = np.nonzero(keep)[0]
     np.testing.assert_allclose(weighted["loss"], (weights[rows] * values).mean(), rtol=1e-5)
     last = model.predict(history, verbose=0)["ids"]
@@ -472,9 +469,8 @@ def test_an_optional_input_may_be_none():
     inputs = {"first": x, "also": None}  # in the order of names, None comes first
     assert np.isfinite(model.fit(inputs, y, verbose=0).history["loss"]).all()
     logits = log_softmax(all_logits(model, inputs))
-    np.testing.assert_allclose(
-        model.evaluate(inputs, y, verbose=0), -logits[np.arange(8), y].mean(), rtol=1e-5
-    )
+    want = -logits[np.arange(8), y].mean()
+    np.testing.assert_allclose(model.evaluate(inputs, y, verbose=0), want, rtol=1e-5)
     np.testing.assert_array_equal(model.predict(inputs, verbose=0)["ids"], ranking(logits, 5))
     np.testing.assert_array_equal(model.rank(inputs, 5)["ids"], ranking(logits, 5))
 
@@ -539,11 +535,8 @@ def test_a_head_tied_to_another_encoders_table_is_refused():
 
 
 def test_the_query_is_prepared_once_a_step(monkeypatch):
-    calls = []
-    effective_query = DenseHead.effective_query
-    monkeypatch.setattr(
-        DenseHead, "effective_query", lambda *given: calls.append(1) or effective_query(*given)
-    )
+    calls, query = [], DenseHead.effective_query
+    monkeypatch.setattr(DenseHead, "effective_query", lambda *given: calls.append(1) or query(*given))
     model = make_model(Uniform(3), run_eagerly=True)
     model.train_on_batch(features(4), tf.zeros([4], tf.int32))
     assert len(calls) == 1

@@ -19,9 +19,8 @@ def test_reserved_inputs_are_taken_out():
     assert split_inputs(x, encoder) == (x, {})
     plain = {"features": x}
     assert split_inputs(plain, encoder) == (plain, {})
-    rest, reserved = split_inputs(
-        {"features": x, "exclude": tf.ragged.constant([[1], [2, 3]]), "example_ids": tf.range(2)}, encoder
-    )
+    given = {"features": x, "exclude": tf.ragged.constant([[1], [2, 3]]), "example_ids": tf.range(2)}
+    rest, reserved = split_inputs(given, encoder)
     assert rest is x and reserved["exclude"].numpy().tolist() == [[1, -1], [2, 3]]
     rest, _ = split_inputs({"a": x, "b": x, "example_ids": tf.range(2)}, encoder)
     assert set(rest) == {"a", "b"}
@@ -281,11 +280,11 @@ class Loader:
 def test_what_keras_reads_as_batches_builds_an_encoder(form, monkeypatch):
     adapters = keras.src.trainers.data_adapters  # grain and torch are not installed: their data are arrays
     monkeypatch.setattr(adapters, "is_grain_dataset", lambda data: isinstance(data, Loader))
-    monkeypatch.setattr(
-        adapters,
-        "GrainDatasetAdapter",
-        lambda data: adapters.GeneratorDataAdapter(tuple(map(np.asarray, batch)) for batch in data),
-    )
+
+    def adapter(data):
+        return adapters.GeneratorDataAdapter(tuple(map(np.asarray, batch)) for batch in data)
+
+    monkeypatch.setattr(adapters, "GrainDatasetAdapter", adapter)
     data = Loader()
     if form == "distributed":
         data = tf.data.Dataset.from_tensor_slices((ROWS, [0, 1, 2])).batch(2)

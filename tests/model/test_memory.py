@@ -84,12 +84,10 @@ def test_an_item_encoder_may_have_a_weight_without_rows():
 
 def test_features_of_an_encoded_head_are_kept(tmp_path, monkeypatch):
     texts = keras.layers.TextVectorization(output_sequence_length=1, vocabulary=["tea"])
-    inputs = {
-        "price": keras.Input((300,), name="price"),
-        "name": keras.Input((), dtype="string", name="name"),
-    }
-    word = keras.layers.Flatten()(keras.layers.Embedding(3, D)(texts(inputs["name"])))
-    item_encoder = keras.Model(inputs, keras.layers.Add()([keras.layers.Dense(D)(inputs["price"]), word]))
+    price, name = keras.Input((300,), name="price"), keras.Input((), dtype="string", name="name")
+    word = keras.layers.Flatten()(keras.layers.Embedding(3, D)(texts(name)))
+    item = keras.layers.Add()([keras.layers.Dense(D)(price), word])
+    item_encoder = keras.Model({"price": price, "name": name}, item)
     features = {"price": np.zeros([L, 300], np.float32), "name": np.full(L, "tea")}
     model = compiled(layers.EncodedHead(item_encoder, features))
     report = tfxc.memory_report(model)

@@ -107,16 +107,12 @@ def test_candidates_are_summed_up_as_if_scored_one_by_one(head, sampler, estimat
 def test_an_empty_slot_is_no_hit(estimator):
     """In batch, an example's own label is no candidate of its: of one label, decoupled is the same loss."""
     query, labels = features(4), tf.constant([[3], [0], [3], [7]])
-    plain, decoupled = (
-        tfxc.head_loss(
-            DenseHead(NUM_CLASSES, embeddings_initializer="zeros"),
-            SoftmaxCrossentropy(estimator, decoupled=decoupled),
-            query,
-            labels,
-            InBatch(counts=np.ones(NUM_CLASSES)),
-        )
-        for decoupled in (False, True)
+    losses = [SoftmaxCrossentropy(estimator, decoupled=decoupled) for decoupled in (False, True)]
+    head, sampler = (
+        DenseHead(NUM_CLASSES, embeddings_initializer="zeros"),
+        InBatch(counts=np.ones(NUM_CLASSES)),
     )
+    plain, decoupled = (tfxc.head_loss(head, loss, query, labels, sampler) for loss in losses)
     np.testing.assert_allclose(decoupled, plain, rtol=1e-6)
 
 

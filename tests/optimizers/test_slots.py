@@ -27,7 +27,7 @@ CASES = {
     "RMSprop": (keras.optimizers.RMSprop, {"velocity": MEAN}),
     "RMSprop, all": (
         lambda: keras.optimizers.RMSprop(momentum=0.9, centered=True),
-        {"velocity": MEAN, "momentum": ZERO, "average_gradient": ZERO},
+        {**ADAM, "average_gradient": ZERO},
     ),
     "SGD": (lambda: keras.optimizers.SGD(momentum=0.9), {"momentum": ZERO}),
     "LazyAdam": (optimizers.LazyAdam, ADAM),

@@ -132,11 +132,10 @@ def test_several_inputs_in_a_list(tmp_path):
 @pytest.mark.traced
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))
+    spec = dataset.batch(10).element_spec
     troubles = {
         "shuffle": dataset.shuffle(95, seed=1).batch(10),
-        "generator": tf.data.Dataset.from_generator(
-            lambda: [(X[:10], Y[:10])], output_signature=dataset.batch(10).element_spec
-        ),
+        "generator": tf.data.Dataset.from_generator(lambda: [(X[:10], Y[:10])], output_signature=spec),
         "random": dataset.map(lambda x, y: (x + tf.random.normal([DIM]), y)).batch(10),
         "any order": dataset.batch(10).map(lambda *both: both, num_parallel_calls=2, deterministic=False),
         "cache": batches_of_rows().cache(),
@@ -160,9 +159,7 @@ def test_several_processes_that_train_one_model_are_refused(tmp_path):
     strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
     model = mock.Mock(distribute_strategy=strategy)
     backup = BackupAndRestore(tmp_path / "backup")
-    message = (
-        r"of one process, but under .* several processes train .* take keras\.callbacks\.BackupAndRestore"
-    )
+    message = r"of one process, but under .* several processes train .* keras\.callbacks\.BackupAndRestore"
     with pytest.raises(ValueError, match=message), backup.during_fit(model, {"callbacks": [backup]}):
         pass
     assert not os.listdir(tmp_path)
