@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -5,9 +9,9 @@ from long_cases import long_after
 
 import tfxc
 from tfxc._keras import keras
-from tfxc.layers import DenseHead, EncodedHead
+from tfxc.layers import DenseHead, EncodedHead, MACHHead
 from tfxc.search import InvertedIndex
-from tfxc.serving import update
+from tfxc.serving import servable, update
 
 DIM, NUM_CLASSES = 6, 40
 NAMES = [f"item {number}" for number in range(NUM_CLASSES)]
@@ -102,3 +106,114 @@ def test_ids_and_rows_of_few_bits_stay(tmp_path):
     before, after = (answers(tmp_path / version, random(2, DIM)) for version in "12")
     for old, new in zip(before, after, strict=True):
         assert {**old, "new": new["new"]} == {**new, "item 3": old["item 3"]}
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("with_index", long_after(1, True, False))
+def test_attributes_follow(tmp_path, with_index):
+    given = {"country": ["DE", "FR"] * 20, "price": np.arange(40.0), "tags": [[1], [2, 3]] * 20}
+    model = model_of()
+    model.export(tmp_path / "1", index_of(model, "float32") if with_index else None, attributes=given)
+    more = {"country": ["IT", "DE"], "price": [1.5, 50.0], "tags": [[4, 1, 2], []]}
+    arguments = ["new", "item 1"], random(2, DIM)
+    removed = ["item 0", "item 2", "item 39"]
+    update(tmp_path / "1", tmp_path / "2", *arguments, removed=removed, attributes=more)
+    for where, names in (
+        ({"where_country": [["IT"]]}, {"new"}),
+        ({"where_price_max": [[3.0]]}, {"new", "item 3"}),
+        ({"where_price_min": [[37.0]]}, {"item 37", "item 38", "item 1"}),
+        ({"where_tags": [[4, 3]], "where_price_max": [[5.0]]}, {"new", "item 3", "item 5"}),
+    ):
+        asked = {name: tf.constant(value) for name, value in where.items()}
+        assert answers(tmp_path / "2", random(1, DIM), **asked)[0].keys() == names
+    for attributes, message in (
+        (None, "must be a dict of at least one"),
+        (
+            {"country": ["IT"] * 2},
+            "have the attributes .*'price': 'float32'.* added has {'country': 'string'}",
+        ),
+        ({name: values[:1] for name, values in more.items()}, "values of 1 classes, but .* 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            update(tmp_path / "1", tmp_path / "3", *arguments, attributes=attributes)
+
+
+@pytest.mark.traced
+def test_what_cannot_be_updated_says_why(tmp_path):
+    model_of(DenseHead(NUM_CLASSES)).export(tmp_path / "1")
+    one = random(1, DIM)
+    for arguments, options, message in (
+        ((["new"], one[:, 1:]), {}, r"vectors must be finite numbers \[1, 6\].* but are \[1, 5\]"),
+        ((["new"],), {}, r"vectors must be .* but are \[\]"),
+        ((["new"], one * np.nan), {}, "with NaN or infinity"),
+        ((["new"], one), {"biases": [1.0]}, "has no biases"),
+        ((["new"], one), {"attributes": {"price": [1.0]}}, "has no attributes"),
+        ((["new", "new"], random(2, DIM)), {}, "'new' occurs twice"),
+        (("new", one), {}, "added must be a list of names, but is str"),
+        ((["item 1"], one), {"removed": ["item 1"]}, "'item 1' is both added and removed"),
+        ((), {"removed": ["item 1", "item 77"]}, "1 of the names to remove are no classes, first 'item 77'"),
+        ((), {"removed": NAMES}, "All classes are removed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            update(tmp_path / "1", tmp_path / "2", *arguments, **options)
+    with pytest.raises(ValueError, match="is there already: name another"):
+        update(tmp_path / "1", tmp_path / "1", removed=["item 1"])
+    with pytest.raises(ValueError, match="is no export of a model with class names"):
+        update(tmp_path, tmp_path / "2", removed=["item 1"])
+    assert os.listdir(tmp_path) == ["1"]
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize(
+    ("head", "encoder", "strings", "message"),
+    [
+        (MACHHead(NUM_CLASSES, 8, 2), None, False, "but the head is a MACHHead: change the model"),
+        *long_after(
+            0,
+            (DenseHead(NUM_CLASSES), pooled, False, r"reads \['items'\] by ids or names"),
+            (DenseHead(NUM_CLASSES), lambda: pooled(99), True, r"reads \['history'\] by ids or names"),
+            (DenseHead(NUM_CLASSES, tied_to="items"), lambda: pooled(99), False, r"reads \['items'\] by ids"),
+        ),
+    ],
+)
+def test_heads_and_encoders_of_other_tables_are_refused(tmp_path, head, encoder, strings, message):
+    model_of(head, encoder and encoder()).export(tmp_path / "1", strings=strings)
+    with pytest.raises(ValueError, match=message):
+        update(tmp_path / "1", tmp_path / "2", removed=["item 1"])
+
+
+@pytest.mark.traced
+def test_one_that_fails_leaves_nothing_and_the_old_version_whole(tmp_path, monkeypatch):
+    model_of(DenseHead(NUM_CLASSES)).export(tmp_path / "1")
+    seen = []
+
+    def fail(*arguments):
+        seen.extend(os.listdir(tmp_path))  # all that a process which ends here leaves
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(servable, "write_names", fail)
+        update(tmp_path / "1", tmp_path / "2", removed=["item 1"])
+    assert sorted(seen) == ["1", "2.writing"] and os.listdir(tmp_path) == ["1"]
+    assert answers(tmp_path / "1", random(1, DIM))[0].keys() == {*NAMES}
+
+
+@pytest.mark.long
+@pytest.mark.traced
+def test_an_update_is_served_without_the_package(tmp_path):
+    """An encoder with a lookup table of its own: what is loaded is written again."""
+    texts = keras.Input((1,), dtype="string", name="text")
+    lookup = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="multi_hot")
+    model = model_of(DenseHead(NUM_CLASSES), keras.Model(texts, keras.layers.Dense(DIM)(lookup(texts))))
+    model.export(tmp_path / "0", index_of(model, "int8"))
+    for day in range(2):
+        update(tmp_path / f"{day}", tmp_path / f"{day + 1}", [f"new {day}"], 9 * random(1, DIM))
+    code = (
+        "import sys; sys.modules['tfxc'] = sys.modules['keras'] = None; import tensorflow as tf; "
+        "loaded = tf.saved_model.load(sys.argv[1]); print(*loaded.serve(tf.constant([['b']]), "
+        "k=tf.constant(42))['names'].numpy()[0], sep='|')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "2")]
+    out = subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.PIPE, text=True).stdout
+    found = list(answers(tmp_path / "2", [["b"]])[0])
+    assert [own[2:-1] for own in out.strip().split("|")] == found and {*found} == {*NAMES, "new 0", "new 1"}
