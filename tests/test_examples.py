@@ -442,6 +442,25 @@ def test_a_catalogue_is_carried_over_from_day_to_day(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.traced
+def test_follows_a_log_that_never_ends(tmp_path):
+    lines = [" ".join(f"item{line // 20 + step}" for step in range(5)) for line in range(160)]
+    (tmp_path / "log.txt").write_text("\n".join(lines), encoding="utf-8")
+    model = "--rows", 9, "--dim", 8, "--num-negatives", 5, "--max-length", 3, "--batch-size", 8
+    options = "--log", tmp_path / "log.txt", "--lines", 40, *model, "--output", tmp_path / "run"
+    assert len(re.findall("turn", run("stream.py", *options, "--turns", 2))) == 2
+    printed = run("stream.py", *options)
+    assert "goes on after 2 turns with 8 names" in printed
+    assert re.findall("turn (.*): .* (.*) names, (.*) new, (.*) gone", printed) == [
+        ("3", "9", "2", "1"),
+        ("4", "9", "2", "2"),
+    ]
+    served = tf.saved_model.load(str(tmp_path / "run" / "served"))
+    names = served.serve(tf.constant([["item8", "item9"]]))["names"].numpy().astype(str).ravel().tolist()
+    assert "item11" in names and "item0" not in names
+
+
+@pytest.mark.long
 def test_trains_over_processes_and_exports(tmp_path):
     lines = [
         f"user{user} " + " ".join(f"item{(user + step) % 30}" for step in range(8)) for user in range(60)
