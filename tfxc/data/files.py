@@ -6,7 +6,7 @@ import logging
 import lzma
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs
@@ -30,15 +30,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class File:
-    """A file of a file system that pyarrow knows.
-
-    Args:
-        path: its path there.
-        system: the file system; None for the local one.
-    """
+    """The path of a file in a file system that pyarrow knows."""
 
     path: str
-    system: pyarrow.fs.FileSystem | None = None
+    system: pyarrow.fs.FileSystem = field(default_factory=pyarrow.fs.LocalFileSystem)
 
     def __str__(self) -> str:
         return self.path
@@ -59,18 +54,13 @@ class File:
         """What the suffix tells: `"parquet"`, `"csv"` (text with a delimiter), `"json"`, or None."""
         return _KINDS.get(self.suffix)
 
-    @property
-    def file_system(self) -> pyarrow.fs.FileSystem:
-        """The file system."""
-        return self.system or pyarrow.fs.LocalFileSystem()
-
     def size(self) -> int:
         """Returns the number of bytes, 0 if it is not known."""
-        return self.file_system.get_file_info(self.path).size or 0
+        return self.system.get_file_info(self.path).size or 0
 
     def open(self) -> pa.NativeFile:
         """Opens it for reading bytes as they are. A missing file raises FileNotFoundError."""
-        return self.file_system.open_input_file(self.path)
+        return self.system.open_input_file(self.path)
 
     def as_utf8(self, encoding: str | None, raw: pa.NativeFile | None = None) -> pa.NativeFile:
         """Opens it, or what `open` returned, as a stream in UTF-8, decompressed as its suffix tells.
@@ -102,7 +92,7 @@ def one_file(path) -> File:
     Raises ValueError for anything but a path, and for a folder.
     """
     file = _located(path)
-    if file.file_system.get_file_info(file.path).type == pyarrow.fs.FileType.Directory:
+    if file.system.get_file_info(file.path).type == pyarrow.fs.FileType.Directory:
         raise ValueError(f"{path} is a folder: pass one file, or the folder to tfxc.data.from_frame.")
     return file
 
@@ -123,11 +113,12 @@ def find_files(source) -> list[File]:
             raise ValueError("frame is an empty list: pass at least one path.")
         return found
     file = _located(source)
-    kind = file.file_system.get_file_info(file.path).type
+    kind = file.system.get_file_info(file.path).type
     if kind == pyarrow.fs.FileType.Directory:
         return _in_folder(file)
     if kind == pyarrow.fs.FileType.NotFound:
-        matches = sorted(glob.glob(file.path, recursive=True)) if file.system is None else []
+        is_local = isinstance(file.system, pyarrow.fs.LocalFileSystem)
+        matches = sorted(glob.glob(file.path, recursive=True)) if is_local else []
         if not matches:
             raise FileNotFoundError(f"There is no file or folder {source}.")
         return [found for match in matches for found in find_files(match)]
@@ -154,11 +145,11 @@ def _located(path) -> File:
             "text with one of pyarrow's schemes, file://, s3://, gs:// or hdfs://; copy other data to a disk "
             "first."
         ) from error
-    return File(inside) if isinstance(system, pyarrow.fs.LocalFileSystem) else File(inside, system)
+    return File(inside, system)
 
 
 def _in_folder(folder: File) -> list[File]:
-    infos = folder.file_system.get_file_info(pyarrow.fs.FileSelector(folder.path, recursive=True))
+    infos = folder.system.get_file_info(pyarrow.fs.FileSelector(folder.path, recursive=True))
     files = [
         File(info.path, folder.system)
         for info in sorted(infos, key=lambda info: info.path)

@@ -2,8 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pyarrow as pa
 from tfxc.data.choices import Choices
 from tfxc.data.headers import delimiter_of, is_typed, own_names, plain_names
 from tfxc.data.line_reader import LineReader
-from tfxc.data.quotes import line_break_in, num_line_ends
 from tfxc.data.sequences import Sequences
 from tfxc.data.table import ROWS_PER_BATCH, Table
 from tfxc.data.table_sequences import table_sequences, time_columns
@@ -77,7 +76,8 @@ def read_interactions(
     if delimiter == "":
         raise ValueError('delimiter must be a string between the fields, such as "," or "\\t", or None.')
     layout = None if columns is None else _layout(columns)
-    records = _fields(lines, delimiter)
+    _head(lines)
+    records = lines.fields(delimiter)
     first = next(records, None)
     if first is not None and is_typed(first):
         layout = layout or _typed_layout(first)
@@ -153,7 +153,7 @@ def read_csv(
     if lines.bad.number:
         lines.report()  # the first line may be missing because it could not be read
     positions = [header.index(name) for name in own_names(wanted, header, path)]
-    return _sequences(lines, _whole(lines, records, positions), header, positions, vocabulary, choices)
+    return _sequences(lines, records, header, positions, vocabulary, choices)
 
 
 def _head(lines: LineReader) -> str:
@@ -164,71 +164,30 @@ def _head(lines: LineReader) -> str:
     return head
 
 
-def _fields(lines, delimiter) -> Iterator[list[str]]:
-    _head(lines)
-    yield from lines.fields(delimiter)
-
-
-def _whole(lines, records, positions) -> Iterator[list[str]]:
-    """Yields records but those whose user or item holds a line break."""
-    for record in records:
-        roles = [
-            role
-            for role, at in zip(("user", "item"), positions, strict=False)
-            if num_line_ends("".join(record[at : at + 1]))
-        ]
-        if roles:
-            lines.reject(line_break_in(f"{roles[0]} id"))
-        else:
-            yield record
-
-
-@dataclass(frozen=True, kw_only=True)
-class _LineTable(Table):
-    """Rows read from lines, which are numbered by their lines."""
-
-    lines: LineReader
-    numbers: list[np.ndarray]  # a batch each
-
-    def rows(self, positions: np.ndarray) -> np.ndarray:
-        return np.concatenate(self.numbers)[positions]
-
-    def total(self, num_read: int) -> int:
-        return self.lines.number
-
-
 def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequences:
     """Returns the sequences of records, whose user, item and perhaps times are at some positions."""
     roles = ["user", "item", *(f"time {number}" for number in range(1, len(positions) - 1))]
-    numbers: list[np.ndarray] = []
+    schema = pa.schema([(role, pa.large_string()) for role in roles])
+    skipped: list[int] = []  # lines from 0
+
+    def rows():
+        last = 0  # the line before, from 1
+        for record in records:
+            if len(record) != len(names):
+                lines.reject(f"found {len(record)} fields, expected {len(names)} ({' '.join(names)})")
+                continue
+            skipped.extend(range(last, lines.number - 1))
+            last = lines.number
+            yield [record[position] for position in positions]
+        skipped.extend(range(last, lines.number))
 
     def batches():
-        while True:
-            rows, at = [], []
-            for record in records:
-                if len(record) != len(names):
-                    lines.reject(f"found {len(record)} fields, expected {len(names)} ({' '.join(names)})")
-                    continue
-                rows.append([record[position] for position in positions])
-                at.append(lines.number)
-                if len(rows) == ROWS_PER_BATCH:
-                    break
-            if not rows:
-                return
-            numbers.append(np.array(at))
-            columns = [pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, roles)
+        own = rows()
+        while batch := list(itertools.islice(own, ROWS_PER_BATCH)):
+            columns = [pa.array(column, pa.large_string()) for column in zip(*batch, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    schema = pa.schema([(role, pa.large_string()) for role in roles])
-    table = _LineTable(
-        name=lines.path,
-        schema=schema,
-        batches=batches(),
-        is_text=True,
-        has_bar=False,
-        lines=lines,
-        numbers=numbers,
-    )
+    table = Table(lines.path, schema, batches(), None, skipped, 1, is_text=True, has_bar=False)
     found = table_sequences(table, "user", "item", tuple(roles[2:]), lines.bad, choices, vocabulary)
     if found.times is None or found.times.dtype.kind != "M":
         return found

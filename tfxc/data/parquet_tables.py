@@ -31,7 +31,7 @@ def open_parquet(files: list[File], columns: list[str], text: list[str], name: s
 
     Raises ValueError for a file that is none, or columns that are missing or do not go together.
     """
-    system, paths = files[0].file_system, [file.path for file in files]
+    system, paths = files[0].system, [file.path for file in files]
     try:
         dataset = pyarrow.dataset.dataset(paths, format="parquet", filesystem=system)
         parts = [(part, _partitions(part, text)) for part in dataset.get_fragments()]

@@ -21,6 +21,7 @@ class Table:
         num_rows: the number of rows, or None if it is not known before reading.
         skipped: numbers, from 0, of the rows of a text file that the parser left out so far. The list grows
             while batches are read.
+        first: the number of the first row, in messages.
         is_text: whether it is a text file, in which an unclosed quote swallows the rows after it, and blanks
             around names do not count.
         has_bar: whether whoever reads a long table shows its progress.
@@ -31,13 +32,15 @@ class Table:
     batches: Iterator[pa.RecordBatch]
     num_rows: int | None = None
     skipped: list[int] = field(default_factory=list)
+    first: int = 0
     is_text: bool = False
     has_bar: bool = True
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
-        """Returns the numbers of rows in the table, from 0, for positions in the batches."""
+        """Returns the numbers of rows in the table for positions in the batches."""
         known = np.array(self.skipped, np.int64)  # a copy: later rows may be skipped meanwhile
-        return positions + np.searchsorted(known - np.arange(len(known)), positions, side="right")
+        before = np.searchsorted(known - np.arange(len(known)), positions, side="right")
+        return self.first + positions + before
 
     def total(self, num_read: int) -> int:
         """Returns the number of all rows of the table, of which so many were in the batches."""
