@@ -18,7 +18,7 @@ _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _ID = r"\d+(?:\.0*)?"
 _POINT = re.compile(rf"\s*((?:{_ID}(?:\s*,\s*{_ID})*\s*,?)?)((?:\s+{_ID}\s*:\s*{_NUMBER})*)\s*", re.ASCII)
 _PAIR = re.compile(rf"\s*({_ID})\s+({_ID})\s*", re.ASCII)
-_NOTHING = np.empty(0), np.empty(0)  # ids and values
+_NOTHING = np.empty(0)
 _MAX_SIZE = np.iinfo(np.int32).max
 _MAX_VALUE = np.finfo(np.float32).max
 
@@ -65,12 +65,9 @@ def read_sparse_matrix(
     lines = LineReader(path, on_error)
     rows = _Rows(num_columns, first_id)
     for found in _fields(lines, field, list, "a list of ids"):
-        ids = np.array(found or [], np.float64)
-        problem = rows.problem(ids, "id")
+        problem = rows.add(np.array(found or [], np.float64))
         if problem:
             lines.reject(problem)
-            ids = ids[:0]
-        rows.add(ids, np.ones(len(ids)))
     lines.report()
     return rows.matrix()
 
@@ -164,12 +161,9 @@ def read_rows(
     for line in text:
         if len(is_good) >= num_rows and line is not None and not line.strip():
             continue  # after the last row
-        problem = "" if line is None else _add(line, parts)
+        problem = _add(line or "", parts)
         if problem:
             lines.reject(problem)
-        if line is None or problem:
-            for part in parts:
-                part.add(*_NOTHING)
         is_good.append(line is not None and not problem)
     if len(is_good) != num_rows:
         is_cut = len(is_good) < num_rows
@@ -200,24 +194,22 @@ class _Rows:
     def __init__(self, width: int, first_id: int):
         self.width, self._first_id = width, first_id
         self.least, self.most = np.inf, -np.inf
-        self._ids: list[np.ndarray] = [np.empty(0)]
-        self._values: list[np.ndarray] = [np.empty(0)]
+        self._ids, self._values = [_NOTHING], [_NOTHING]
 
-    def problem(self, ids: np.ndarray, what: str) -> str | None:
-        """Returns what is wrong with the ids of a row, as floats, or None."""
-        if not len(ids):
-            return None
-        own = ids - self._first_id
-        self.least, self.most = min(self.least, own.min()), max(self.most, own.max())
-        if own.max() < self.width and own.min() >= 0:
-            return None
-        last = self.width - 1 + self._first_id
-        return f"{what} {ids.max():.0f} of {self.width}: ids are {self._first_id} to {last}"
-
-    def add(self, ids: np.ndarray, values: np.ndarray):
-        """Adds a row, which has no problem."""
-        self._ids.append(ids - self._first_id)
-        self._values.append(values)
+    def add(self, ids: np.ndarray, values: np.ndarray | None = None, what: str = "id") -> str | None:
+        """Adds a row of ids, as floats. Returns what is wrong with it, and then adds an empty one."""
+        own, problem = ids - self._first_id, None
+        values = np.ones(len(ids)) if values is None else values
+        if len(ids):
+            self.least, self.most = min(self.least, own.min()), max(self.most, own.max())
+            if own.max() >= self.width or own.min() < 0:
+                last = self.width - 1 + self._first_id
+                problem = f"{what} {ids.max():.0f} of {self.width}: ids are {self._first_id} to {last}"
+            elif np.abs(values).max() > _MAX_VALUE:
+                problem = f"value {values[np.abs(values).argmax()]} is beyond float32"
+        self._ids.append(own[:0] if problem else own)
+        self._values.append(values[:0] if problem else values)
+        return problem
 
     def matrix(self) -> scipy.sparse.csr_matrix:
         """Returns the rows as float32 [N, width]."""
@@ -230,23 +222,19 @@ class _Rows:
 
 
 def _add(line, parts) -> str | None:
-    """Adds a line to each part, or returns what is wrong with it."""
-    features, labels = parts[0], parts[-1]
-    has_labels = len(parts) == 2
+    """Adds a line to each part, and returns what is wrong with it."""
+    features, has_labels = parts[0], len(parts) == 2
     match = _POINT.fullmatch(f" {line}")
     if match is None or (match[1] and not has_labels):
+        for part in parts:
+            part.add(_NOTHING)
         return f"not '{'label,label,... ' * has_labels}id:value id:value ...': {line[:60]!r}"
     # Ids are parsed as floats: exact below 2^31, and larger ones become inf instead of overflowing.
     label_ids = np.array([own for own in match[1].split(",") if own.strip()], np.float64)
     ids, values = np.array(match[2].replace(":", " ").split(), np.float64).reshape(-1, 2).T
-    problem = labels.problem(label_ids, "label") or features.problem(ids, "feature" if has_labels else "id")
-    if not problem and len(values) and np.abs(values).max() > _MAX_VALUE:
-        problem = f"value {values[np.abs(values).argmax()]} is beyond float32"
-    if not problem:
-        features.add(ids, values)
-        if has_labels:
-            labels.add(label_ids, np.ones(len(label_ids)))
-    return problem
+    of_labels = parts[1].add(label_ids, None, "label") if has_labels else None
+    of_features = features.add(ids, values, "feature" if has_labels else "id")
+    return of_labels or of_features
 
 
 def _header(line, path, num_parts) -> list[int]:
