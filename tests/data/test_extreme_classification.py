@@ -1,5 +1,3 @@
-import lzma
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -75,15 +73,10 @@ def test_bad_lines_are_named(tmp_path, line, reason):
         assert len(read_extreme_classification(path, on_error="skip")) == 2
 
 
-@pytest.mark.parametrize("text", ["", "3 4", "a b c", "1 2 3 4"])
+@pytest.mark.parametrize("text", ["", "3 4", "a b c", "1 2 3 4", f"1 {2**31} 5"])
 def test_a_bad_header(tmp_path, text):
-    with pytest.raises(ValueError, match="line 1 must be 'num_points num_features num_labels'"):
+    with pytest.raises(ValueError, match="line 1 (must be 'num_points num_features num_labels'|.* 32 bits)"):
         read_extreme_classification(written(tmp_path, text))
-
-
-def test_a_header_beyond_32_bits(tmp_path):
-    with pytest.raises(ValueError, match="ids have 32 bits"):
-        read_extreme_classification(written(tmp_path, f"1 {2**31} 5\n0 {2**31 - 1}:1\n"))
 
 
 @pytest.mark.parametrize("shape", [(0, 0, 0), (0, 3, 4), (1, 1, 1)])
@@ -116,13 +109,6 @@ def test_there_and_back(tmp_path, suffix):
     write_extreme_classification(path, points)
     assert_equal(read_extreme_classification(path), points)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_truncated_archive(tmp_path):
-    path = tmp_path / "points.xz"
-    path.write_bytes(lzma.compress(b"1 4 5\n0 1:1\n" * 1000)[:-20])
-    with pytest.raises(ValueError, match="cannot be decompressed"):
-        read_extreme_classification(path)
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -177,17 +163,6 @@ def test_shuffled_batches_keep_points_together():
             seen.add((tuple(row_ids[row_ids >= 0]), tuple(row[row >= 0])))
     pairs = zip(points.features, points.labels, strict=True)
     assert seen == {(tuple(one.indices), tuple(other.indices)) for one, other in pairs}
-
-
-def epoch(dataset):
-    return [[*inputs["ids"].numpy().tolist(), *own.numpy().tolist()] for inputs, own in dataset]
-
-
-def test_orders_follow_the_seed():
-    one, same, other = (classification_dataset(random_points(), 7, seed=seed) for seed in (1, 1, 2))
-    first, second = epoch(one), epoch(one)
-    assert len(one) == len(first) == 5 and first != second
-    assert [first, second] == [epoch(same), epoch(same)] and first != epoch(other)
 
 
 def test_nothing_to_batch():

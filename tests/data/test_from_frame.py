@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tfxc.data import Vocabulary, from_frame, leave_last_out, read_csv, sequence_training_dataset
+from tfxc.data import Vocabulary, from_frame, leave_last_out, sequence_training_dataset
 
 ROWS = {
     "who": ["ann", "bob", "ann", "ann", "cy", "bob"],
@@ -118,14 +118,6 @@ def test_many_rows_against_sorting_each_user(block, in_folder, tmp_path, monkeyp
     assert rows_of(log) == want and list(want) == log.user_ids
 
 
-def test_the_same_as_the_text_reader(tmp_path):
-    path = as_text(".csv", ",")(pa.table(ROWS), tmp_path)
-    by_line, log = read_csv(path, **ROLES), from_frame(path, **ROLES)
-    np.testing.assert_array_equal(by_line.items, log.items)
-    np.testing.assert_array_equal(by_line.times, log.times.astype("datetime64[s]").astype(float))
-    assert by_line.user_ids == log.user_ids and by_line.vocabulary == log.vocabulary
-
-
 def test_without_time_the_order_counts():
     log = from_frame(pa.table(ROWS), "who", "what")
     assert log.times is None and log.vocabulary.decode(log[0]) == ["milk", "tea", "milk"]
@@ -146,12 +138,6 @@ def test_categories_from_both_data_frames():
         polars.DataFrame({"u": ["b", "a", "b"], "i": [1, 2, 3]}, schema_overrides={"u": polars.Categorical}),
     ):
         assert from_frame(frame, "u", "i").user_ids == ["b", "a"]
-
-
-def test_duplicate_rows_stay():
-    table = pa.table({"u": ["a", "a", "a"], "i": ["x", "x", "x"], "t": [1, 1, 1]})
-    log = from_frame(table, "u", "i", "t")
-    assert len(log) == 1 and log[0].tolist() == [0, 0, 0] and log.times.tolist() == [1, 1, 1]
 
 
 def test_zones_become_utc():
@@ -219,12 +205,6 @@ def test_text_of_several_lines_in_a_column_that_is_not_read(suffix, tmp_path):
     with pytest.warns(UserWarning, match="'review' holds 3 line ends, the first in row 1. If these are not"):
         log = from_frame(tmp_path / f"log{suffix}", "user", "item")
     assert log[0].tolist() == [*range(5)]
-
-
-def test_nat_is_a_bad_row():
-    frame = pandas.DataFrame({"u": [1, 1], "i": [1, 2], "t": pandas.to_datetime(["2024-05-01", None])})
-    with pytest.raises(ValueError, match="row 1: the time is null"):
-        from_frame(frame, "u", "i", "t")
 
 
 def test_integers_with_gaps_are_integers():

@@ -1,7 +1,6 @@
 import bz2
 import gzip
 import lzma
-import warnings
 
 import pytest
 
@@ -34,34 +33,6 @@ def test_truncated_or_mislabelled_archive(tmp_path, suffix, opener):
     path.write_bytes(b"plain text\n")
     with pytest.raises(ValueError, match="not what its suffix says"):
         list(LineReader(path))
-
-
-def test_report_lists_the_first_ten(tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_bytes(b"good\n" + b"\xff\n" * 12)
-    lines = LineReader(path)
-    assert list(lines) == ["good\n"]
-    with pytest.raises(ValueError, match="12 bad of 13 lines") as error:
-        lines.report()
-    assert "line 2: not UTF-8" in str(error.value)
-    assert "line 11:" in str(error.value) and "line 12:" not in str(error.value)
-
-
-def test_skip_warns_once(tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_text("a\nb\n")
-    lines = LineReader(path, on_error="skip")
-    for line in lines:
-        if line.startswith("b"):
-            lines.reject("no b please")
-    with warnings.catch_warnings(record=True, action="always") as caught:
-        lines.report()
-    assert len(caught) == 1 and "line 2: no b please" in str(caught[0].message)
-
-
-def test_unknown_on_error(tmp_path):
-    with pytest.raises(ValueError, match="on_error must be one of .'raise', 'skip'., but got 'ignore'"):
-        LineReader(tmp_path / "lines.txt", on_error="ignore")
 
 
 def test_missing_file(tmp_path):

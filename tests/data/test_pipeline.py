@@ -79,13 +79,6 @@ def test_packed_rows_hold_the_histories_of_padded_ones(windows, max_length):
     assert max_length < 20 or len(rows) < len(padded) / 2
 
 
-def test_every_item_but_the_first_is_a_target_once():
-    sequences = random_sequences(9)
-    rows = collected(sequence_training_dataset(sequences, 4, 2, "all", seed=None))
-    targets = [label for _, labels in rows for label in labels if label >= 0]
-    assert targets == [item for sequence in sequences for item in sequence[1:].tolist()]
-
-
 def test_element_spec():
     items, labels = sequence_training_dataset(random_sequences(5), 3, 2).element_spec
     assert items.shape.as_list() == labels.shape.as_list() == [None, 3]
@@ -106,10 +99,6 @@ def test_shuffled_anew_each_epoch_and_reproducible(packed):
     assert sorted(epochs[0]) == sorted(epochs[1])
     assert [collected(second), collected(second)] == epochs
     assert collected(sequence_training_dataset(sequences, 1, 8, seed=4)) != epochs[0]
-
-
-def test_one_row():
-    assert collected(sequence_training_dataset(Sequences.from_lists(["ab"]), 1, 1)) == [([1], [1])]
 
 
 @pytest.mark.parametrize(
@@ -231,19 +220,6 @@ def test_in_streams_every_item_but_the_first_is_a_target_once(lengths, max_lengt
     np.testing.assert_array_equal(rows[0] == 0, rows[1] == -1)
     for row in rows[0]:  # padding stands at the end alone
         assert (row[np.count_nonzero(row) :] == 0).all()
-
-
-def test_a_stream_goes_on_in_the_next_batch():
-    first, second = stream_batches(numbered(41), 5, 4)
-    np.testing.assert_array_equal(first[0][:, 0], [1, 11, 21, 31])
-    np.testing.assert_array_equal(second[0][:, 0], first[0][:, -1] + 1)
-    np.testing.assert_array_equal(first[1][:, -1] + 1, second[0][:, 0])
-
-
-def test_streams_repeat_in_the_same_order():
-    dataset = stream_dataset(numbered(30), 4, 2)
-    first, again = ([items.numpy() for items, _ in dataset] for _ in range(2))
-    np.testing.assert_array_equal(first, again)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_from_interactions_sorts_stably():
     assert sequences.times.tolist() == [5, 5, 3, 9, 9]
     untimed = Sequences.from_interactions(users, items, LETTERS, ["u", "v", "w"])
     assert [sequence.tolist() for sequence in untimed] == [[1, 0], [0, 2, 3], []]
+    assert len(Sequences.from_interactions([], [], LETTERS, ["u"])[0]) == 0
 
 
 @pytest.mark.parametrize(
@@ -109,10 +110,6 @@ def test_from_interactions_sorts_stably():
 def test_interactions_that_do_not_fit(users, items, times, message):
     with pytest.raises(ValueError, match=message):
         Sequences.from_interactions(users, items, LETTERS, ["u"], times)
-
-
-def test_no_interactions():
-    assert len(Sequences.from_interactions([], [], LETTERS, ["u"])[0]) == 0
 
 
 def test_slices_match_python_slices():

@@ -1,5 +1,3 @@
-from datetime import UTC, datetime
-
 import numpy as np
 import pytest
 
@@ -8,7 +6,6 @@ from tfxc.data import (
     Vocabulary,
     leave_last_out,
     ratio_split,
-    sequence_training_dataset,
     tail_split,
     time_split,
 )
@@ -118,13 +115,6 @@ def test_tail_split_rounds_down_what_is_no_whole_number_alone():
     assert tail_split(sequences, 1 / 3, 1 / 3).test.lengths.tolist() == [33, 233, 33]
 
 
-def test_every_item_of_a_tail_but_the_first_is_a_target():
-    part = tail_split(Sequences.from_lists([range(100)]), 0.1, 0.2).test
-    batches = sequence_training_dataset(part, max_length=3, batch_size=2, windows="all", seed=None)
-    labels = np.concatenate([labels.numpy().ravel() for _, labels in batches])
-    assert sorted(labels[labels >= 0].tolist()) == part[0].tolist()[1:]
-
-
 @pytest.mark.parametrize("fractions", [(0, 0.1), (0.5, 0.5), (0.1, -0.1)])
 def test_tail_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="sum to less than 1"):
@@ -140,17 +130,3 @@ def test_tail_split_of_sequences_that_are_too_short():
     with pytest.raises(ValueError, match="of 0 items"):
         tail_split(Sequences.from_lists([]))
     assert len(tail_split(Sequences.from_lists([range(40)]), 0.05, 0.05).test[0]) == 2
-
-
-def test_moments_of_a_split_in_any_form():
-    days = np.arange(np.datetime64("2024-05-01"), np.datetime64("2024-05-10"))
-    log = Sequences(range(9), [0, 9], Vocabulary(range(9)), times=days)
-    want = time_split(log, "2024-05-03", "2024-05-06").test[0].tolist()
-    assert want == [0, 1, 2, 3, 4, 5]
-    for form in (
-        np.datetime64("2024-05-06"),
-        datetime(2024, 5, 6),
-        datetime(2024, 5, 6, tzinfo=UTC),
-        datetime(2024, 5, 6, tzinfo=UTC).timestamp(),
-    ):
-        assert time_split(log, "2024-05-03", form).test[0].tolist() == want

@@ -24,14 +24,6 @@ def test_string_views_become_strings():
     assert rows_of(table) == [{"b": "p", "a": "x"}, {"b": None, "a": "y"}, {"b": "p", "a": None}]
 
 
-def test_files_of_a_folder_in_order_with_types_of_the_first(tmp_path):
-    for name, kind in (("b", pa.int32()), ("a", pa.int64())):
-        pa.parquet.write_table(pa.table({"n": pa.array([ord(name)], kind)}), tmp_path / f"{name}.parquet")
-    table = open_table(tmp_path, ["n"], [], BadRows("t", "row"))
-    assert table.schema.types == [pa.int64()] and table.num_rows == 2
-    assert rows_of(table) == [{"n": 97}, {"n": 98}]
-
-
 def test_a_folder_without_files(tmp_path):
     (tmp_path / "_SUCCESS").touch()
     with pytest.raises(ValueError, match=rf"folder {tmp_path} holds no Parquet files.*pass the folder"):
@@ -92,11 +84,6 @@ def test_rows_may_be_skipped_while_others_are_numbered():
 
     table = Table("t", pa.schema([]), iter(()), skipped=Growing([1, 3]))
     assert table.rows(np.arange(3)).tolist() == [0, 2, 4]
-
-
-def test_quoted_fields_of_a_text_file(tmp_path):
-    (tmp_path / "t.csv").write_text('a,b\n"x, ""y""\nz",1\n')
-    assert rows_of(open_table(tmp_path / "t.csv", ["a"], ["a"], BadRows("t", "row"))) == [{"a": b'x, "y"\nz'}]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])

@@ -62,11 +62,6 @@ def test_title_without_text(tmp_path):
     assert sequences.user_ids == ["Ann"] and as_words(sequences) == ["word"]
 
 
-def test_bytes_that_are_not_utf8(tmp_path):
-    with pytest.raises(ValueError, match="line 2: not UTF-8"):
-        read_text(written(tmp_path, b"word\n\xe9\n"))
-
-
 @pytest.mark.parametrize("data", ["", "12 -- 34\n"])
 def test_no_words(tmp_path, data):
     with pytest.raises(ValueError, match="holds no words"):
