@@ -40,11 +40,7 @@ def write_arrays(path, arrays, notes):
 
 
 def read_arrays(path, mode="c"):
-    """Memory-mapped arrays and the notes of ``write_arrays``, checked; a write changes a private copy only.
-
-    With the mode "r" nothing can be written, and the arrays may be larger than memory. Raises DamagedFile,
-    naming the file and the damage, or OSError if it cannot be opened.
-    """
+    """Memory-mapped arrays, whose changes stay in memory ("r": refused), and notes, all checked; or a DamagedFile."""
     index, notes, _ = _read_index(path)
     arrays = _mapped(path, index, mode)
     for name, *_, checksums in index:

@@ -11,10 +11,7 @@ PADDING = -1
 
 
 def check_ids(ids, num_classes, what="label"):
-    """The ids as int32, behind a check that each is in [-1, num_classes), which names the first that is not.
-
-    Raises ValueError for ids that are not integers, unless there are none.
-    """
+    """Ids as int32, behind a check that names one outside [-1, num_classes); ValueError for no integers."""
     ids = tf.convert_to_tensor(ids)
     article = "An" if what[0] in "aeiou" else "A"
     is_empty = ids.shape.rank is not None and 0 in ids.shape.as_list()  # a graph may know one size only

@@ -7,10 +7,7 @@ from tensorflow.python.eager import context
 
 @contextlib.contextmanager
 def infinity_is_meant(in_graphs: bool = True):
-    """A context, or decorator, whose ops ``tf.debugging.enable_check_numerics`` does not check.
-
-    ``in_graphs=False`` leaves out only what runs eagerly; the ops of graphs that are traced are checked.
-    """
+    """A context whose ops ``enable_check_numerics`` passes over, or those alone that run eagerly."""
     callbacks = context.context().op_callbacks
     kept = callbacks[:]
     callbacks[:] = [] if in_graphs else map(_of_graphs, kept)

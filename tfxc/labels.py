@@ -130,10 +130,10 @@ def _packed(labels):
 def flatten_examples(query, labels, sample_weight=None, mask=None):
     """Queries [N, D], labels [N, P], weights [N] or None, and positions [N, 2] in the batch of what counts.
 
-    Of queries [B, D] with labels [B] or [B, P] every example counts, and positions are None. Of [B, T, D]
-    with [B, T] or [B, T, P] the positions count that carry a label and are not masked, by a mask bool [B, T]
-    or None. Weights are [B], [B, 1] or [B, T]. Raises ValueError, or an InvalidArgumentError in a graph,
-    where the ranks, or the numbers of examples or positions, do not fit together.
+    Every example of queries [B, D] with labels [B] or [B, P] counts, and positions are None. Positions of
+    [B, T, D] with labels [B, T] or [B, T, P] count that carry a label and are not masked, by bool [B, T] or
+    None. Weights are [B], [B, 1] or [B, T]. Raises ValueError, or an InvalidArgumentError in a graph, where
+    the ranks, or the numbers of examples or positions, do not fit together.
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1

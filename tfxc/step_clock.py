@@ -23,8 +23,6 @@ class StepClock:
     It reads the optimizer's ``iterations``, which are saved with the model and by ``BackupAndRestore``: a
     resumed training goes on counting, and the count is right for any ``steps_per_execution``. The steps from
     one ring to the next grow by the factor ``growth``, at least 1.
-
-    Raises ValueError for an ``every`` that is neither "epoch" nor a positive integer.
     """
 
     def __init__(self, every, growth=1.0):

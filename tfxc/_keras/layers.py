@@ -27,10 +27,7 @@ def layers_of(layer):
 
 
 def scope_of_own_classes(objects):
-    """A scope in which Keras makes objects from configs though nobody registered their classes.
-
-    Of two such classes of one name it holds neither: a config does not tell which of the two it means.
-    """
+    """A scope in which Keras makes objects of classes that nobody registered, except two of one name."""
     kinds = {type(part) for part in objects if hasattr(type(part), "from_config")}
     own = [
         kind
@@ -88,10 +85,7 @@ def inputs_read_by(layer, inputs):
 
 
 def readers_of(layer):
-    """The layers, in Keras 3 also operations, that read a layer's output in a functional or Sequential model.
-
-    If a nested model made of layers reads it, these are the layers inside. A subclassed model shows none.
-    """
+    """The layers, or operations of Keras 3, that read a layer's output, also within a nested model."""
     found = []
     for node in layer._outbound_nodes:
         reader = node.operation if IS_KERAS_3 else node.outbound_layer

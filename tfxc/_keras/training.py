@@ -108,10 +108,7 @@ def updated_metrics(model, x, labels, ids, sample_weight):
 
 
 def compiled_labels(labels):
-    """The labels that a compiled loss or metric gets, as integers also where Keras 3 builds symbolically.
-
-    Under a strategy it first runs them on the mean of the replicas' batches, for the shapes: ids as floats.
-    """
+    """Labels of a compiled loss or metric, as integers: a strategy has Keras 3 build both on float means."""
     if not IS_KERAS_3 or not tf.is_tensor(labels) or not labels.dtype.is_floating:
         return labels
     with keras.SymbolicScope() as scope:
@@ -170,10 +167,7 @@ class StartsAtBatch:
 
 
 class LogsOfAllReplicas:
-    """A model whose training steps log only what its ``training_logs()`` returns, not all its metrics.
-
-    Of such logs Keras 3 would report the mean of the replicas' results, whatever their shares of the batches.
-    """
+    """A model whose steps log ``training_logs()`` alone: Keras 3 would take means of the replicas' logs."""
 
     def _get_metrics_result_or_logs(self, logs):
         own = self.training_logs() if self.distribute_strategy.num_replicas_in_sync > 1 else {}

@@ -129,10 +129,7 @@ def _inputs_of_columns(layers, moved, classes):
 
 
 def lookups_of_head(head, items, class_names, classes):
-    """Returns an ``ItemLayer`` for each lookup of class names by which a head reads a table that it shares.
-
-    Raises ValueError where it reads one of the encoder's ``items`` by other features, which would not move.
-    """
+    """An ``ItemLayer`` for each lookup of class names by which a head reads a shared table, or ValueError."""
     inside = layers_of(head)
     moved = [item.layer for item in items if item.class_rows and item.layer in inside]
     if not moved:

@@ -138,7 +138,7 @@ def neighbour_shares(sequences, classes):
 
 
 def similar_names(names, known, num_similar):
-    """Of the m known names those that share most trigrams with each of n names. Rare trigrams count more.
+    """The known names, m of them, that share most trigrams with each of n names. Rare trigrams count more.
 
     Returns their positions int64 [n, min(num_similar, m)], the most similar first, and the cosines float32 of
     TF-IDF vectors, 0 for a name without a common trigram.

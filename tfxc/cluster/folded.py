@@ -23,10 +23,7 @@ def is_folded(head, loss, sampler) -> bool:
 
 
 def folded_losses(head, loss, query, labels, sampler) -> tf.Tensor:
-    """Losses [N] of queries [N, D] over candidates that each server draws, scores and folds.
-
-    Queries, numbers of draws and folds travel; ids and scores of candidates do not.
-    """
+    """Losses [N] of queries [N, D] over candidates that stay where each server draws and scores them."""
     steps = []
     for part, shard in zip(head.parts, head.shards, strict=True):
         with tf.device(shard.device):

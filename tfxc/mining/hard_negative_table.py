@@ -63,7 +63,7 @@ class HardNegativeTable:
         if newest is not None:
             found.remove(newest)
             self._check_whole(self._path(newest))
-            self._map(newest)
+            self.swap(newest)
         for old in found:
             self._remove(old)
 
@@ -89,9 +89,6 @@ class HardNegativeTable:
         """The rows int32 [N, R] that were written for the queries of an epoch, memory-mapped."""
         return np.memmap(self._path(epoch), np.int32, "r", shape=self.shape)
 
-    def _map(self, epoch):
-        self.in_use, self.epoch = self.mapped(epoch), epoch
-
     def write(self, blocks, epoch):
         """Writes blocks int32 [n, R] of all rows, in order, or nothing: OSError without space."""
         with atomic_write(self._path(epoch)) as aside:
@@ -101,20 +98,18 @@ class HardNegativeTable:
             seal_array(aside, _ROWS, np.int32, self.shape, {_CLASSES: self.classes})
 
     def swap(self, epoch):
-        """Replaces the table by the one that was written for the queries of an epoch."""
-        old = self.epoch
-        self._map(epoch)
+        """Replaces the table by the one that was written for the queries of an epoch, or by none (None)."""
+        old, self.epoch = self.epoch, epoch
+        self.in_use = None if epoch is None else self.mapped(epoch)
         if old not in (None, epoch):
             self._remove(old)
 
     def put_back(self, rows, epoch):
         """Replaces the table by rows that were in use before; removes it if they are None."""
-        old, self.in_use, self.epoch = self.epoch, None, None
+        self.in_use = None
         if rows is not None:
             self.write([rows], epoch)
-            self._map(epoch)
-        if old not in (None, epoch):
-            self._remove(old)
+        self.swap(None if rows is None else epoch)
 
     def _path(self, epoch):
         return self.folder / _NAME.format(epoch)

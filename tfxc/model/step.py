@@ -118,10 +118,7 @@ def require_sampler(loss, sampler):
 
 
 def build_parts(head, sampler, query_dim):
-    """Builds a head and its sampler (or None), where they are not built yet, for queries of that width.
-
-    Raises ValueError for a head that was built for queries of another width.
-    """
+    """Builds a head and its sampler (or None) for queries of a width; ValueError if they have another."""
     check_placed(head, sampler)
     if head.built:
         head.require_width(tf.TensorSpec((None, query_dim)))

@@ -12,10 +12,7 @@ AVERAGES = {"average", "weight"}  # names of slots that hold earlier values of a
 
 
 def slots_of(optimizer, variable):
-    """The slots of a weight: a dict, name -> ``tf.Variable``; empty if the optimizer does not train it.
-
-    By the optimizer's own ``slots_of(variable)``, if it has one; TypeError for others that are not Keras's.
-    """
+    """The slots of a weight by name, as its optimizer's ``slots_of`` or Keras's lists tell; or TypeError."""
     optimizer = inner_optimizer(optimizer)
     own = optimizer if hasattr(optimizer, "slots_of") else part_of(optimizer, variable)
     return own.slots_of(variable) if hasattr(own, "slots_of") else keras_slots(own, variable)

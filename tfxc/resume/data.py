@@ -11,10 +11,7 @@ from tfxc.data.batching import in_any_order, row_batches, with_cardinality
 
 
 class TrainingData(keras.callbacks.Callback):
-    """Gives epoch e of ``fit`` the order e of the data, and to the first epoch what is left of its batches.
-
-    Arrays among the arguments of ``fit`` become a dataset in an order that is known.
-    """
+    """Gives epoch e of ``fit`` the order e of the data, also of arrays, and the first what is left of it."""
 
     def __init__(self, model, arguments):
         super().__init__()
