@@ -40,7 +40,7 @@ def write_arrays(path, arrays, notes):
 
 
 def read_arrays(path, mode="c"):
-    """Mapped arrays, whose changes stay in memory ("r": are refused), and notes, checked; or a DamagedFile."""
+    """Mapped arrays, whose changes stay in memory ("r": are refused), and notes, checked, or DamagedFile."""
     index, notes, _ = _read_index(path)
     arrays = _mapped(path, index, mode)
     for name, *_, checksums in index:
