@@ -52,7 +52,7 @@ def index_of(model, dtype, num_scanned=4):
 
 def answers(path, inputs, **options):
     """For each query a dict, name -> score, best first, of all classes that are found."""
-    loaded = tf.saved_model.load(str(path))
+    loaded = path if hasattr(path, "serve") else tf.saved_model.load(str(path))
     out = loaded.serve(tf.constant(inputs), k=tf.constant(1000), **options)
     rows = zip(out["names"].numpy(), out["scores"].numpy(), strict=True)
     return [{name.decode(): score for name, score in zip(*row, strict=True) if name} for row in rows]
@@ -64,8 +64,7 @@ def answers(path, inputs, **options):
     ("kind", "dtype"),
     [
         ("tied", None),
-        ("normalized", "int8"),
-        *long_after(0, ("encoded", None), ("bfloat16", None), ("normalized", None)),
+        *long_after(0, ("normalized", "int8"), ("encoded", None), ("bfloat16", None), ("normalized", None)),
         *long_after(0, ("tied", "float32"), ("bfloat16", "float32"), ("encoded", "bfloat16")),
     ],
 )
@@ -118,6 +117,7 @@ def test_attributes_follow(tmp_path, with_index):
     arguments = ["new", "item 1"], random(2, DIM)
     removed = ["item 0", "item 2", "item 39"]
     update(tmp_path / "1", tmp_path / "2", *arguments, removed=removed, attributes=more)
+    loaded = tf.saved_model.load(str(tmp_path / "2"))
     for where, names in (
         ({"where_country": [["IT"]]}, {"new"}),
         ({"where_price_max": [[3.0]]}, {"new", "item 3"}),
@@ -125,7 +125,7 @@ def test_attributes_follow(tmp_path, with_index):
         ({"where_tags": [[4, 3]], "where_price_max": [[5.0]]}, {"new", "item 3", "item 5"}),
     ):
         asked = {name: tf.constant(value) for name, value in where.items()}
-        assert answers(tmp_path / "2", random(1, DIM), **asked)[0].keys() == names
+        assert answers(loaded, random(1, DIM), **asked)[0].keys() == names
     for attributes, message in (
         (None, "must be a dict of at least one"),
         (
@@ -136,6 +136,16 @@ def test_attributes_follow(tmp_path, with_index):
     ):
         with pytest.raises(ValueError, match=message):
             update(tmp_path / "1", tmp_path / "3", *arguments, attributes=attributes)
+
+
+@pytest.mark.long
+@pytest.mark.traced
+def test_vectors_that_fit_no_cell_ask_for_a_new_index(tmp_path):
+    model = model_of(DenseHead(NUM_CLASSES))
+    model.export(tmp_path / "1", index_of(model, "float32", num_scanned=0))
+    update(tmp_path / "1", tmp_path / "2", ["new"], model.head.class_vectors(7, 8))  # without a warning
+    with pytest.warns(UserWarning, match="farther apart in the cells .* export from the model with a new"):
+        update(tmp_path / "2", tmp_path / "3", ["far", "off"], 9 * random(2, DIM))
 
 
 @pytest.mark.traced

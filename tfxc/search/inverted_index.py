@@ -156,6 +156,13 @@ class InvertedIndex(keras.layers.Layer):
         """Its variables in their order: those of ``Tiles``, and the moments of answers."""
         return [tf_variable(getattr(self, name)) for name in _WEIGHTS]
 
+    @property
+    def spread(self) -> float:
+        """The mean squared reach of the classes' cells: it grows as vectors come that fit no cell well."""
+        parts = self._parts
+        sizes = np.add.reduceat((parts.members.numpy() >= 0).sum(1), parts.offsets.numpy()[:-1])
+        return float(np.average(parts.reaches.numpy() ** 2, weights=sizes))
+
     def build_from(self, head) -> None:
         """Cuts the head's class vectors into cells and copies them.
 

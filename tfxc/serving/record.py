@@ -39,7 +39,7 @@ def with_weights(record, kept, head, k, index):
     """The record of an export that is made, with the places of weights in the list of its variables.
 
     ``places`` are those of the ``table`` and the ``bias`` of the head, where they are served, ``index`` those
-    of the weights of the index in their order.
+    of the weights of the index in their order; ``spread`` is that of the index when it was built.
     """
     if record["options"] is None:
         return record
@@ -50,4 +50,5 @@ def with_weights(record, kept, head, k, index):
     if index is not None:
         numbers["index"] = [places[id(weight)] for weight in index.stored]
         numbers |= {"num_probes": int(index.num_probes), "dtype": index.rows_dtype}
+        numbers["spread"] = record.get("spread", index.spread)  # an update has that of before
     return record | numbers | {"places": found}

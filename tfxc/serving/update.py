@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from tfxc.serving.servable import Servable
 from tfxc.serving.signature import named_function
 
 _BLOCK_ROWS = 1 << 16
+# From this growth of an index's spread on, recall has fallen by more than a point.
+_SPREAD = 1.05
 
 
 def update(
@@ -42,7 +45,7 @@ def update(
 
     The new version ranks as an export of a model with these classes would: exactly without an index, or where
     a request probes all cells of one. With an index each new class goes to the cell of the nearest centre,
-    and other rows stay where they are.
+    and other rows stay where they are; a warning says when too many new vectors fit no cell well.
 
     Classes that stay keep their ids. New ones take the ids that get free, and then ids after the last one; if
     more are removed than added, the last ids move to free ones, as in ``tfxc.data.Vocabulary.merge``. A tied
@@ -104,6 +107,13 @@ def update(
         effective = head.vectors(vectors, biases).numpy()
         index = updated_index(stored, record["dtype"], record["num_probes"], change.old_ids, effective)
         _free(stored)
+        if index.spread > _SPREAD * record["spread"]:
+            growth = index.spread / record["spread"] - 1
+            warnings.warn(
+                f"The vectors in the cells of the index lie {growth:.0%} farther apart than when it was "
+                "built, so requests find fewer of the best: export from the model with a new InvertedIndex.",
+                stacklevel=2,
+            )
     weights = list(loaded.kept)
     if table is not None:
         head = _head(record, change, table, vectors, own.get("bias"), biases)
