@@ -78,11 +78,11 @@ def given(num_classes):
 
 def export(set_up_done, folder, num_classes, dtype):
     """Writes the export that is updated; and the next day's from the model: returns its seconds."""
-    (vectors, new_vectors, queries), (names, added, _) = given(num_classes), names_of(num_classes)
+    (vectors, new_vectors, _), (names, added, _) = given(num_classes), names_of(num_classes)
     model, index = model_of(vectors, names), None
     if dtype:
         index = InvertedIndex(dtype=dtype)
-        index.tune(model.head, tf.constant(queries), K, RECALL)
+        index.build_from(model.head)
     model.export(folder / "1", index=index)
     vectors[::SHARE] = new_vectors
     names[::SHARE] = added
