@@ -68,7 +68,7 @@ test-avx2: setup-tests $(AVX2_OPS)  ## The kernels' tests, compiled for processo
 	@TF_NUM_INTRAOP_THREADS=2 TFXC_OPS_LIBRARY=$(AVX2_OPS) $(PYTEST) -n 2 $(KERNEL_TESTS)
 
 test-arm64: setup  ## The kernels' tests, compiled for ARM, in an emulator: half an hour
-	@TF_NUM_INTRAOP_THREADS=2 $(RUN) custom_ops/arm64.py -m pytest -q -n 0 -p no:cacheprovider $(ARM64_TESTS)
+	@TF_NUM_INTRAOP_THREADS=2 $(RUN) custom_ops/arm64.py -m pytest -q -o addopts= -p no:cacheprovider $(ARM64_TESTS)
 
 sanitize: setup-tests  ## The ops' tests and fuzzers with sanitizers: addresses, undefined behaviour, threads
 	$(RUN) custom_ops/build.py --threads

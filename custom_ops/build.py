@@ -186,13 +186,13 @@ def _what_is_wrong(command, least):
     probe = [*command, "-dM", "-E", "-x", "c++", os.devnull]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     found = re.findall(r"^#define (__clang_major__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE)
-    macros = {name: int(version) for name, version in found}
     if done.returncode != 0:
         return None
-    if "__GNUC__" not in macros:
+    if not found:
         return "another compiler"
-    name, least = ("Clang", LEAST_CLANG) if "__clang_major__" in macros else ("GCC", least)
-    version = max(macros.values())  # Clang calls itself GCC 4, too
+    is_clang = any("clang" in name for name, _ in found)  # it calls itself GCC 4, too
+    name, least = ("Clang", LEAST_CLANG) if is_clang else ("GCC", least)
+    version = max(int(version) for _, version in found)
     return None if version >= least else f"{name} {version}"
 
 

@@ -26,9 +26,8 @@ struct alignas(64) RunningSum {
 // after = before + x, in double: a register holds half as many doubles.
 template <typename Lanes>
 TFXC_INLINE void AddInDouble(Lanes x, const double* before, double* after) {
-  typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
-  typedef double Doubles __attribute__((vector_size(sizeof(Lanes))));
-  Half halves[2];
+  typedef typename Related<Lanes>::Doubles Doubles;
+  typename Related<Lanes>::Half halves[2];
   std::memcpy(halves, &x, sizeof(halves));
   Doubles sums[2];
   std::memcpy(sums, before, sizeof(sums));

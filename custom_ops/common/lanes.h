@@ -21,14 +21,16 @@ typedef Lanes4 NarrowLanes;
 #endif
 
 template <typename Lanes>
-struct Integers {
+struct Related {
   typedef int32_t Signed __attribute__((vector_size(sizeof(Lanes))));
   typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Lanes))));
+  typedef double Doubles __attribute__((vector_size(sizeof(Lanes))));
+  typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
 };
 template <typename Lanes>
-using IntOf = typename Integers<Lanes>::Signed;
+using IntOf = typename Related<Lanes>::Signed;
 template <typename Lanes>
-using UintOf = typename Integers<Lanes>::Unsigned;
+using UintOf = typename Related<Lanes>::Unsigned;
 
 template <typename Lanes>
 constexpr int kSizeOf = sizeof(Lanes) / sizeof(float);
@@ -64,10 +66,9 @@ TFXC_INLINE Lanes Fill(float x) {
 template <typename Lanes>
 TFXC_INLINE Lanes Shuffle(Lanes x, Lanes y, IntOf<Lanes> order) {
 #ifdef __clang__
-  constexpr int kSize = kSizeOf<Lanes>;
-  Lanes lanes;
-  for (int j = 0; j < kSize; ++j) lanes[j] = order[j] < kSize ? x[order[j]] : y[order[j] - kSize];
-  return lanes;
+  Lanes out;
+  for (int j = 0; j < kSizeOf<Lanes>; ++j) out[j] = (order[j] < kSizeOf<Lanes> ? x : y)[order[j] % kSizeOf<Lanes>];
+  return out;
 #else
   return __builtin_shuffle(x, y, order);
 #endif

@@ -60,8 +60,8 @@ TFXC_AVX2 inline __attribute__((always_inline)) void Store(__m256i low, __m256i 
   std::copy_n(own, std::max<int64_t>(wanted, 0), to);
 }
 
-TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
-                           uint64_t* __restrict second) {
+[[maybe_unused]] TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
+                                            uint64_t* __restrict second) {
   constexpr int kAtOnce = 2;  // vectors of four counters: one mixes while the other waits for a product
   const __m256i x1 = _mm256_set1_epi64x(stream);
   const __m256i x2 = _mm256_set1_epi64x(static_cast<int64_t>(seed.sequence));

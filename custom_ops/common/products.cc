@@ -126,9 +126,8 @@ template <typename Lanes, typename Vectors>
 TFXC_INLINE void LogitsInRegisters(const float* rows, int64_t stride, int64_t num_rows, const Vectors& block, int width,
                                    int64_t dim, const float* shifts, float* logits) {
   if constexpr (kSizeOf<Lanes> == 4) {
-    for (int q = 0; q < width; q += kLanes) {
-      Vectors part = block;
-      part.first += q;
+    Vectors part = block;
+    for (int q = 0; q < width; q += kLanes, part.first += kLanes) {
       SomeLogits<Lanes, 4, kParts<Lanes>>(rows, stride, num_rows, part, dim, shifts, logits + q, width);
     }
     return;

@@ -61,9 +61,10 @@ namespace tfxc {
 
 // Thirty-two registers of sixteen floats. Otherwise there are sixteen of eight, or on ARM thirty-two of four.
 inline bool HasWideRegisters() {
-#ifdef TFXC_WIDE  // x86-64-v4, a name that Clang does not know here
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#if defined(TFXC_WIDE) && defined(__clang__)  // it does not know the level here
+  return __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+#elif defined(TFXC_WIDE)
+  return __builtin_cpu_supports("x86-64-v4");
 #else
   return false;
 #endif
