@@ -87,9 +87,10 @@ lint: setup-tests  ## Check style, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy tfxc
 
-docs: setup  ## Build the user's guide and the reference; writes site/
+docs: setup  ## Build the user's guide and the reference, and open it in Chromium; writes site/
 	$(RUN) -m pip install --quiet --no-build-isolation -e ".[docs]"
 	$(BIN)/mkdocs build --quiet --strict
+	$(RUN) tests/browser.py site
 
 wheels: setup  ## A wheel with the ops for each supported TensorFlow and one for any system, each tried; writes dist/
 	$(RUN) custom_ops/build_wheel.py | tee build/wheels.txt

@@ -1,7 +1,7 @@
 """Opens pages in headless Chromium: ``python tests/browser.py FOLDER_OR_FILE [SCREENSHOTS]``.
 
-Each page is opened as on a phone and on a desk, in light and dark colours. What is wrong is printed: a page
-wider than the screen, an image that does not load, a broken link, an error in the console.
+Each page is opened as on a phone and on a desk; for screenshots in light and dark colours. What is wrong is
+printed: a page wider than the screen, an image that does not load, a broken link, an error in the console.
 """
 
 import contextlib
@@ -163,7 +163,7 @@ def check(path, pictures=None):
         for page in pages:
             url = root + page.relative_to(folder).as_posix()
             for name, size in SIZES.items():
-                for dark in (False, True):
+                for dark in (False, True) if pictures else (False,):
                     found[url] = browser.open(url, size, dark)
                     wrong += [f"{url} on a {name}: {own}" for own in found[url]["wrong"]]
                     if pictures:
@@ -174,6 +174,7 @@ def check(path, pictures=None):
 
 
 if __name__ == "__main__":
-    sentences = check(*sys.argv[1:])
-    print(*sentences, sep="\n", end="\n" if sentences else "")
-    sys.exit(bool(sentences))
+    if CHROMIUM is None:
+        print("No page was opened: Chromium is not installed (apt-get install chromium).")
+        sys.exit()
+    sys.exit("\n".join(check(*sys.argv[1:])) or None)

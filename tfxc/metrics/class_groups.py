@@ -35,14 +35,6 @@ class ClassGroups(NamedTuple):
     ids: np.ndarray | Sequence[int]
     names: Sequence[str]
 
-    def for_classes(self, old_ids: np.ndarray) -> "ClassGroups":
-        """The groups of other classes, see ``Head.config_for``. A new class is in no group."""
-        return self._replace(ids=np.where(old_ids >= 0, np.asarray(self.ids)[old_ids], PADDING))
-
-    def config(self) -> dict:
-        """What ``class_groups`` reads again: small, and JSON."""
-        return {"ids": encoded(np.asarray(self.ids, _DTYPE)), "names": list(self.names)}
-
 
 def class_groups(by) -> ClassGroups:
     """What a metric was given as ``by``, checked: ``ClassGroups``, their config, or a value for each class.
@@ -73,6 +65,16 @@ def class_groups(by) -> ClassGroups:
             f"names {names}."
         )
     return ClassGroups(ids.astype(_DTYPE), names)
+
+
+def config_of(groups: ClassGroups) -> dict:
+    """What ``class_groups`` reads again: small, and JSON."""
+    return {"ids": encoded(np.asarray(groups.ids, _DTYPE)), "names": list(groups.names)}
+
+
+def groups_after(groups: ClassGroups, old_ids: np.ndarray) -> ClassGroups:
+    """The groups of other classes, see ``Head.config_for``. A new class is in no group."""
+    return groups._replace(ids=np.where(old_ids >= 0, np.asarray(groups.ids)[old_ids], PADDING))
 
 
 def of_each_group(labels, groups):

@@ -16,7 +16,7 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_one_hot_rows, tensor_of_labels
-from tfxc.metrics.class_groups import class_groups, of_each_group
+from tfxc.metrics.class_groups import class_groups, config_of, groups_after, of_each_group
 from tfxc.metrics.ties import in_random_order, mostly_tied, warn_of_ties
 
 
@@ -301,9 +301,9 @@ class RankingMetric(Directed, keras.metrics.Mean):
 
     def get_config(self):
         config = {**super().get_config(), "k": self.k, "average": self.average}
-        return config if self.by is None else {**config, "by": self.by.config()}
+        return config if self.by is None else {**config, "by": config_of(self.by)}
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """Returns the config for other classes, see ``Head.config_for``; a new one is in no group."""
         config = self.get_config()
-        return config if self.by is None else {**config, "by": self.by.for_classes(old_ids).config()}
+        return config if self.by is None else {**config, "by": config_of(groups_after(self.by, old_ids))}
