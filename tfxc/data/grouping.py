@@ -40,11 +40,11 @@ def sort_by_time(
         if shuffle is None and not decreases_inside(offsets[first : last + 1], times[block]):
             return
         owners = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
-        if shuffle is None:
-            order = np.lexsort((times[block], owners))
-        else:
-            order = np.random.default_rng([shuffle % 2**64, first]).permutation(len(owners))
-            order = order[np.lexsort((times[block][order], owners[order]))]
+        order = np.arange(len(owners))
+        if shuffle is not None:
+            order = np.random.default_rng([shuffle % 2**64, first]).permutation(order)
+        order = order[np.argsort(times[block][order], kind="stable")]
+        order = order[by_group(owners[order], last - first)[0]]
         for array in (times, *others):
             array[block] = array[block][order]
 

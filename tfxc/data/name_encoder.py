@@ -28,8 +28,7 @@ class NameEncoder:
         missing: what else than nothing spells a missing name.
         is_text: whether the column comes from a text file, where blanks around a name do not count.
 
-    Raises:
-        ValueError: for a column of another type.
+    Raises ValueError for a column of another type.
     """
 
     def __init__(
@@ -40,16 +39,15 @@ class NameEncoder:
         missing: pa.Array = _NO_NAMES,
         is_text: bool = False,
     ):
-        self._name = name
-        native = _native(kind)
-        if native is None:
+        if not _may_be_names(kind):
             raise ValueError(
                 f"The column {name!r} is of type {kind}, expected strings, integers or categories: "
                 "convert it to one of these."
             )
-        self._kind = native if known is None else pa.large_string()
+        self._name, self._vocabulary, self._missing, self._is_text = name, known, missing, is_text
+        keeps_type = pa.types.is_integer(kind) and known is None and not len(missing)
+        self._kind = kind if keeps_type else pa.large_string()  # integers are hashed in less time than texts
         self._known = pa.array([], self._kind) if known is None else known.names.array
-        self._vocabulary, self._missing, self._is_text = known, missing, is_text
 
     def __len__(self) -> int:
         return len(self._known)
@@ -62,31 +60,25 @@ class NameEncoder:
 
         Raises ValueError for numbers that are not integers, or so large that several are one float.
         """
-        why: dict[int, str | None] = {}
-        if pa.types.is_dictionary(batch.type):
+        kind = batch.type
+        if pa.types.is_dictionary(kind):
             batch = batch.dictionary_decode()  # its categories may be in any order, or unused
-        if isinstance(batch.type, pa.UuidType):
-            batch = _uuids(batch)
-        elif pa.types.is_boolean(batch.type):
-            batch = pc.if_else(batch, "True", "False").cast(pa.large_string())  # as Python spells them
-        elif pa.types.is_floating(batch.type):
-            batch = self._integers(batch)
-        elif pa.types.is_decimal(batch.type):
-            batch = self._without_fraction(batch, pa.decimal256(76, 0), "decimals").cast(pa.large_string())
-        elif is_text(batch.type):
-            batch, why = decoded(batch)
+        elif isinstance(kind, pa.UuidType):
+            batch = batch.storage
         condensed = batch.dictionary_encode()
-        if pa.types.is_large_string(condensed.dictionary.type) or len(self._missing):
-            cleaned = self._cleaned(condensed.dictionary.cast(pa.large_string()))
-            if cleaned is not None:
-                names, is_missing = cleaned
-                is_missing = is_missing.take(condensed.indices).fill_null(False)
-                why |= dict.fromkeys(np.flatnonzero(is_missing).tolist())
-                condensed = names.take(condensed.indices).dictionary_encode()
-        if condensed.dictionary.type != self._kind:
-            indices, names = condensed.indices, condensed.dictionary.cast(self._kind)
-            condensed = pa.DictionaryArray.from_arrays(indices, names)
-        return condensed, why
+        if batch.type == self._kind and pa.types.is_integer(batch.type):
+            return condensed, {}
+        names, reasons = self._texts(condensed.dictionary, kind)
+        names, is_missing = self._cleaned(names)
+        reasons |= dict.fromkeys(np.flatnonzero(is_missing).tolist())
+        why = {}
+        if reasons:
+            indices = condensed.indices.fill_null(-1).to_numpy()
+            for position in np.flatnonzero(np.isin(indices, list(reasons))).tolist():
+                why[position] = reasons[int(indices[position])]
+        if names.null_count:
+            return names.take(condensed.indices).dictionary_encode(), why
+        return pa.DictionaryArray.from_arrays(condensed.indices, names), why
 
     def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
         """Returns the ids [M] int32 of condensed batches, end to end; -1 for null. New names get new ids."""
@@ -110,41 +102,50 @@ class NameEncoder:
         """Returns all names so far. The name of id i is at position i."""
         return Names(self._known.cast(pa.large_string()))
 
-    def _cleaned(self, names: pa.Array) -> tuple[pa.Array, pa.Array] | None:
-        """Returns names without what does not count, null for none, and which of them are spelled as missing.
+    def _texts(self, values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, dict[int, str | None]]:
+        """Returns distinct values as texts, null for none, and why some are none."""
+        if isinstance(kind, pa.UuidType):
+            names = [None if own is None else str(uuid.UUID(bytes=own)) for own in values.to_pylist()]
+            return pa.array(names, pa.large_string()), {}
+        if is_text(values.type):
+            return decoded(values)
+        if pa.types.is_boolean(values.type):
+            values = pc.if_else(values, "True", "False")  # as Python spells them
+        elif pa.types.is_floating(values.type):
+            values = self._integers(values)
+        elif pa.types.is_decimal(values.type):
+            values = self._without_fraction(values, pa.decimal256(76, 0), "decimals")
+        return values.cast(pa.large_string()), {}
 
-        Returns None if all names stay as they are.
-        """
-        own = names
+    def _cleaned(self, names: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Returns names without what does not count, null for none, and which are spelled as missing."""
         if self._is_text:
-            if pc.any(pc.starts_with(own, " ")).as_py():  # a quote after a blank is none to Arrow
-                bare = pc.replace_substring(pc.replace_substring_regex(own, _QUOTED, r"\1"), '""', '"')
-                own = pc.if_else(pc.match_substring_regex(own, _QUOTED), bare, own)
-            own = pc.utf8_trim_whitespace(own)
+            if pc.any(pc.starts_with(names, " ")).as_py():  # a quote after a blank is none to Arrow
+                bare = pc.replace_substring(pc.replace_substring_regex(names, _QUOTED, r"\1"), '""', '"')
+                names = pc.if_else(pc.match_substring_regex(names, _QUOTED), bare, names)
+            names = pc.utf8_trim_whitespace(names)
         if self._vocabulary is not None:
-            own = self._vocabulary.normalized(own)
-        is_none = pc.equal(pc.binary_length(own), 0)
-        if not len(self._missing) and not pc.any(is_none).as_py() and (own is names or own.equals(names)):
-            return None
-        is_missing = pc.is_in(own, self._missing)
-        return pc.if_else(pc.or_(is_missing, is_none), None, own), is_missing
+            names = self._vocabulary.normalized(names)
+        is_missing = pc.is_in(names, self._missing)
+        is_none = pc.or_(is_missing, pc.equal(pc.binary_length(names), 0))
+        return pc.if_else(is_none, None, names), is_missing
 
-    def _integers(self, batch: pa.Array) -> pa.Array:
-        exact = 2 ** (np.finfo(batch.type.to_pandas_dtype()).nmant + 1)
-        batch = batch.cast(pa.float64())
-        batch = pc.if_else(pc.is_finite(batch), batch, None)
-        largest = pc.max(pc.abs(batch)).as_py()
+    def _integers(self, values: pa.Array) -> pa.Array:
+        exact = 2 ** (np.finfo(values.type.to_pandas_dtype()).nmant + 1)
+        values = values.cast(pa.float64())
+        values = pc.if_else(pc.is_finite(values), values, None)
+        largest = pc.max(pc.abs(values)).as_py()
         if largest is not None and largest >= exact:
             raise ValueError(
                 f"The column {self._name!r} holds names as floats up to {largest:.0f}. From {exact} on, "
                 "several integers are the same float, and would become one name: read the column as strings, "
                 'or as integers ("Int64" in pandas).'
             )
-        return self._without_fraction(batch, pa.int64(), "floats")
+        return self._without_fraction(values, pa.int64(), "floats")
 
-    def _without_fraction(self, batch, kind, what) -> pa.Array:
+    def _without_fraction(self, values, kind, what) -> pa.Array:
         try:
-            return batch.cast(kind)
+            return values.cast(kind)
         except pa.ArrowInvalid as error:
             raise ValueError(
                 f"The column {self._name!r} holds {what} that are not integers ({error}), expected strings "
@@ -152,17 +153,12 @@ class NameEncoder:
             ) from error
 
 
-def _native(kind: pa.DataType) -> pa.DataType | None:
-    """Returns the type in which a column's names are hashed, or None if the column cannot hold names."""
+def _may_be_names(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
-        return _native(kind.value_type)
-    if pa.types.is_uint64(kind):
-        return kind
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return pa.int64()
-    others = pa.types.is_null, pa.types.is_boolean, pa.types.is_decimal
-    has_text = is_text(kind) or isinstance(kind, pa.UuidType) or any(is_kind(kind) for is_kind in others)
-    return pa.large_string() if has_text else None
+        return _may_be_names(kind.value_type)
+    types = pa.types
+    kinds = types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, is_text
+    return isinstance(kind, pa.UuidType) or any(is_kind(kind) for is_kind in kinds)
 
 
 def is_text(kind) -> bool:
@@ -170,13 +166,6 @@ def is_text(kind) -> bool:
     types = pa.types
     kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
     return any(is_kind(kind) for is_kind in (*kinds, types.is_fixed_size_binary))
-
-
-def _uuids(batch: pa.Array) -> pa.Array:
-    """Returns UUIDs as their usual text."""
-    condensed = batch.storage.dictionary_encode()
-    names = [None if own is None else str(uuid.UUID(bytes=own)) for own in condensed.dictionary.to_pylist()]
-    return pa.array(names, pa.large_string()).take(condensed.indices)
 
 
 def decoded(batch: pa.Array) -> tuple[pa.Array, dict[int, str | None]]:
