@@ -106,37 +106,25 @@ def test_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert Vocabulary.load(path).names == ["old"] and os.listdir(tmp_path) == ["vocabulary.txt"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda data: data[:-1], "should hold 3"),
-        (lambda data: data[:-4], "should hold 3"),
-        (lambda data: data + b"x\n", "should hold 3"),
-        (lambda data: data.replace(b"two", b"twp"), "txt is damaged or was edited: .* checksum"),
-    ],
-)
-def test_truncated_or_edited_file(tmp_path, damage, message):
+def test_truncated_or_edited_file(tmp_path):
     path = tmp_path / "vocabulary.txt"
     Vocabulary(["one", "two", "three"]).save(path)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=message):
-        Vocabulary.load(path)
+    whole = path.read_bytes()
+    other = b"tfxc-vocabulary 2 1 ff000000\n\xff\n"
+    for damaged in (whole[:-1], whole[:-4], whole + b"x\n", whole.replace(b"two", b"twp"), other):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            ValueError, match="vocabulary.txt is damaged, .* not hold [13] names with the che"
+        ):
+            Vocabulary.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "a\nb\n", "tfxc-vocabulary 2 x\n"])
+@pytest.mark.parametrize("text", [b"", b"a\nb\n", b"tfxc-vocabulary 2 x\n", b"\xff"])
 def test_not_a_vocabulary(tmp_path, text):
     path = tmp_path / "names.txt"
-    path.write_text(text)
-    with pytest.raises(ValueError, match="is not a vocabulary"):
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match="names.txt is not a vocabulary"):
         Vocabulary.load(path)
-
-
-def test_bytes_that_are_not_utf8_are_refused(tmp_path):
-    path = tmp_path / "names.txt"
-    for content in (b"tfxc-vocabulary 2 1 ff000000\n\xff\n", b"\xff"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"names.txt is not a vocabulary"):
-            Vocabulary.load(path)
 
 
 def test_merge_keeps_ids_and_gives_those_of_retired_names_to_new_ones():

@@ -13,17 +13,10 @@ import pyarrow.fs
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}  # as Arrow calls them
-_KINDS = {
-    ".parquet": "parquet",
-    ".parq": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".inter": "csv",
-    ".txt": "csv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-}
+_KINDS = dict.fromkeys((".parquet", ".parq"), "parquet") | dict.fromkeys(
+    (".jsonl", ".ndjson", ".json"), "json"
+)
+_KINDS |= dict.fromkeys((".csv", ".tsv", ".inter", ".txt"), "csv")
 DAMAGED = (pa.ArrowException, OSError, EOFError, lzma.LZMAError)  # what reading a damaged file raises
 _logger = logging.getLogger(__name__)
 

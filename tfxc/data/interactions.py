@@ -44,8 +44,6 @@ def read_interactions(
     unless a `vocabulary` is given, are numbered in order of first appearance. Times become seconds since
     1970, float64. Blank lines are ignored.
 
-    What the data alone cannot settle is told in a warning, which names the option that settles it.
-
     Args:
         path: the file or its URI, plain or packed, such as `.gz`.
         columns: a name for each field of a line. `"user"` and `"item"` are required, `"time"` is optional

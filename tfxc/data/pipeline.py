@@ -4,12 +4,6 @@ Input ids are class id + 1, and 0 is padding: an encoder's Embedding has L + 1 r
 takes `row_offset=1`. Padding is on the left, so the last position always holds the newest item. tf.data
 gathers each batch from the flat arrays, and no Python runs per example. For memory-mapped arrays, one call of
 Python reads a batch.
-
-Sequences with further columns yield a dict of inputs, `{"items": [B, T], <column>: [B, T], ...}`. Each
-column holds the values that belong to the items. Categories are fed like items, as id + 1, with 0 for padding
-or a missing value. Numbers are fed as they are, padded with 0.
-
-Packed rows hold several histories, with a 0 between them: an encoder begins anew behind each 0.
 """
 
 from collections.abc import Mapping
@@ -34,9 +28,10 @@ def sequence_training_dataset(
 ) -> tf.data.Dataset:
     """Returns batches for next-item training: `(items, labels)`, both [B, T] int32.
 
-    With further columns the inputs are `{"items": [B, T], <column>: [B, T], ...}`. Position t of a row reads
-    the items up to t and predicts item t + 1: `items` holds class ids + 1 (0 is padding), `labels` the next
-    class ids (-1 if there is none, which masks the position). Longer sequences are cut into consecutive
+    Position t of a row reads the items up to t and predicts item t + 1: `items` holds class ids + 1 (0 is
+    padding), `labels` the next class ids (-1 if there is none, which masks the position). With further
+    columns the inputs are `{"items": [B, T], <column>: [B, T], ...}`: categories are fed as id + 1, with 0
+    for padding or a missing value, numbers as they are. Longer sequences are cut into consecutive
     windows from their end, so that an item is the target of at most one position. The last batch may be
     smaller. The dataset knows its number of batches.
 

@@ -8,14 +8,7 @@ import numpy as np
 from tfxc.data.sequences import Sequences
 
 _GAP = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|h|d)")
-_MICROSECONDS = {
-    "ms": 10**3,
-    "s": 10**6,
-    "sec": 10**6,
-    "min": 60 * 10**6,
-    "h": 3600 * 10**6,
-    "d": 86400 * 10**6,
-}
+_SECONDS = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
@@ -56,7 +49,7 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
 def _gap(gap) -> np.timedelta64:
     found = _GAP.fullmatch(gap.strip()) if isinstance(gap, str) else None
     if found is not None:
-        return np.timedelta64(round(float(found[1]) * _MICROSECONDS[found[2]]), "us")
+        gap = float(found[1]) * _SECONDS[found[2]]
     is_number = isinstance(gap, int | float | np.number) and not isinstance(gap, bool | np.timedelta64)
     own = np.timedelta64(round(gap * 10**6), "us") if is_number and np.isfinite(gap) else gap
     own = np.timedelta64(own) if isinstance(own, timedelta) else own

@@ -17,17 +17,11 @@ def open_table(
 ) -> Table:
     """Opens some columns of a data frame, an Arrow table or files.
 
-    Args:
-        frame: a pandas or Polars DataFrame, a Polars LazyFrame, another object with `__arrow_c_stream__`; or
-            the path of a file of Parquet, CSV, TSV or JSON lines, a folder of them, a pattern, or a list.
-        columns: names of the columns to read.
-        text: columns that stay strings when read from a text file: "007" is not 7.
-        bad: collects the rows of a text file that have too few or too many fields.
-        encoding: of text files; None for UTF-8.
+    The frame is as `from_frame` takes it. Columns in `text` stay strings when they are read from a text file:
+    "007" is not 7. `bad` collects the rows of a text file that have too few or too many fields.
 
-    Raises:
-        ValueError: for another kind of frame or file, a folder without data, or a column that is missing or
-            occurs twice.
+    Raises ValueError for another kind of frame or file, a folder without data, or a column that is missing or
+    occurs twice.
     """
     if isinstance(frame, str | os.PathLike | list | tuple):
         files = find_files(frame)

@@ -7,7 +7,6 @@ import re
 import sys
 import unicodedata
 from array import array
-from collections import Counter
 
 import numpy as np
 
@@ -171,6 +170,6 @@ def _word_with_marks() -> re.Pattern:
 
 
 def _by_frequency(types, counts, min_count) -> Vocabulary:
-    count = Counter(dict(zip(types, counts.tolist(), strict=True)))
-    kept = sorted((word for word in types if count[word] >= min_count), key=lambda word: (-count[word], word))
+    ranked = sorted(zip(-counts, types, strict=True))
+    kept = [word for count, word in ranked if -count >= min_count]
     return Vocabulary(kept if min_count == 1 else [UNKNOWN, *kept])

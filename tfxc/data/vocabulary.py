@@ -186,23 +186,14 @@ class Vocabulary:
             raise ValueError(
                 f"{path} is not a vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
             )
-        count, checksum = int(told[1]), int(told[2], 16)
         try:
             lines = text.decode().split("\n")
-        except UnicodeDecodeError as error:
+        except UnicodeDecodeError:
+            lines = []
+        if (len(lines) - 1, zlib.crc32(text)) != (int(told[1]), int(told[2], 16)) or lines[-1]:
             raise ValueError(
-                f"{path} is not a vocabulary, or damaged: it is not UTF-8 ({error.reason}). Write it again "
-                "by Vocabulary.save."
-            ) from error
-        if len(lines) != count + 1 or lines[-1]:
-            raise ValueError(
-                f"{path} should hold {count} whole lines after its header but holds {len(lines) - 1}: it is "
-                "truncated or was edited. Write it again by Vocabulary.save."
-            )
-        if checksum != zlib.crc32(text):
-            raise ValueError(
-                f"{path} is damaged or was edited: its names do not have the checksum of its header. Write "
-                "it again by Vocabulary.save."
+                f"{path} is damaged, cut short or was edited: it does not hold {told[1].decode()} names with "
+                "the checksum of its header. Write it again by Vocabulary.save."
             )
         names = (_unescape(line) for line in lines[:-1])
         return cls(names, None if told[3] is None else told[3].decode())
