@@ -35,6 +35,18 @@ def head_of(vectors, **options):
     return head
 
 
+def built(sampler, num_classes, dim):
+    sampler.build((num_classes, dim))
+    return sampler
+
+
+def refreshed(sampler, head):
+    """The sampler built for a head, which may be given by its class vectors [L, D], and refreshed."""
+    head = head_of(head) if isinstance(head, np.ndarray) else head
+    built(sampler, head.num_classes, head.effective_dim).refresh(head)
+    return sampler
+
+
 def clustered(num_classes, dim, num_clusters=6, scale=1.5, seed=0):
     """Class vectors float32 [L, D] around a few centres."""
     random = np.random.default_rng(seed)

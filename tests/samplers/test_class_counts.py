@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from sampler_checks import built
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import InBatch, Step, Unigram
@@ -18,8 +19,7 @@ def test_padding_reads_class_0():
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("make", [lambda: Unigram(2, counts="saved"), lambda: InBatch(2, counts="saved")])
 def test_saved_counts_that_were_never_loaded_fail(make, traced):
-    sampler = make()
-    sampler.build((6, 4))
+    sampler = built(make(), 6, 4)
     ask = tf.function(sampler.sample) if traced else sampler.sample
     with pytest.raises(tf.errors.InvalidArgumentError, match="load the weights it was saved with"):
         ask(Step(tf.zeros([2, 4]), tf.constant([[1], [0]])))

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import log_softmax
 from long_cases import long_after
-from sampler_checks import clustered, head_of, labels_for, log_expected_count, queries
+from sampler_checks import clustered, head_of, labels_for, log_expected_count, queries, refreshed
 
 from tfxc.samplers import (
     DNS,
@@ -65,8 +65,7 @@ def test_hits_count_every_positive_once_and_padding_never():
 
 def test_labels_that_are_passed_over_are_no_hits():
     head = head_of(clustered(50, 6))
-    sampler = built(SearchedHardNegatives(5, 10, num_cells=4, num_probes=4, seed=1), (50, 6))
-    sampler.refresh(head)
+    sampler = refreshed(SearchedHardNegatives(5, 10, num_cells=4, num_probes=4, seed=1), head)
     query = tf.constant(queries(4, 6))
     ranked = head.top_k(query, 50).ids
     found, beyond = (
@@ -79,8 +78,7 @@ def test_labels_that_are_passed_over_are_no_hits():
 @pytest.mark.parametrize("shared", [False, True])
 def test_labels_come_in_every_form(shared):
     head, query = head_of(clustered(50, 6)), tf.constant(queries(3, 6))
-    sampler = built(MIDX(20, num_codewords=4, shared=shared, seed=0), (50, 6))
-    sampler.refresh(head)
+    sampler = refreshed(MIDX(20, num_codewords=4, shared=shared, seed=0), head)
 
     def measured(labels):
         curve = cumulative_probability(sampler, head, query, labels)
@@ -150,8 +148,8 @@ def test_both_figures_refuse_a_query_without_candidates():
 def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
     monkeypatch.setattr("tfxc.layers.head._BLOCK_MIN", 32)
     monkeypatch.setattr("tfxc.layers.head._BLOCK_ELEMENTS", 3 * 32)
-    head, sampler = head_of(clustered(301, 6)), make(np.arange(1.0, 302))
-    built(sampler, (301, 6)).refresh(head)
+    head = head_of(clustered(301, 6))
+    sampler = refreshed(make(np.arange(1.0, 302)), head)
     query = 2 * queries(3, 6)
     labels = labels_for(query, 7)
     quality = proposal_quality(sampler, head, tf.constant(query), labels)
@@ -183,8 +181,7 @@ def test_divergence_falls_as_codebooks_grow():
     head, query = head_of(clustered(400, 6, num_clusters=30)), tf.constant(queries(20, 6))
     kl = []
     for size in (1, 4, 16):
-        sampler = built(MIDX(20, num_codewords=size, seed=0), (400, 6))
-        sampler.refresh(head)
+        sampler = refreshed(MIDX(20, num_codewords=size, seed=0), head)
         kl.append(float(tf.reduce_mean(proposal_quality(sampler, head, query, labels_for(query)).kl)))
     assert kl[0] > 2 * kl[1] > 4 * kl[2] > 0
 
@@ -215,8 +212,8 @@ def test_cumulative_probability_by_hand():
 )
 def test_cumulative_probability_is_the_mean_over_queries(make, monkeypatch):
     monkeypatch.setattr("tfxc.samplers.diagnostics._BLOCK", 32)
-    head, sampler = head_of(clustered(50, 6)), built(make(np.arange(1.0, 51)), (50, 6))
-    sampler.refresh(head)
+    head = head_of(clustered(50, 6))
+    sampler = refreshed(make(np.arange(1.0, 51)), head)
     query, labels = queries(4, 6), tf.constant([[3], [7], [7], [30]])
     best_first = np.argsort(-head(query).numpy(), axis=1, kind="stable")
     ids = tf.tile(tf.range(50)[tf.newaxis], [4, 1])

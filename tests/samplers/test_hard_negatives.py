@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
 from long_cases import long_after
-from sampler_checks import log_expected_count, p_value, sample
+from sampler_checks import built, log_expected_count, p_value, sample
 
 from tfxc._keras.weights import tf_variable
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
@@ -58,8 +58,7 @@ def test_labels_that_were_passed_over_are_told(tmp_path):
     parts = [with_table(HardNegatives(2, 3, num_retrieved=4, seed=1), tmp_path / name) for name in "ab"]
     slots = np.array([[0, 0], [1, 1], [0, 1]])
     assert (parts[0].sample(step).label_slots == slots).numpy().all()
-    mixture = Mixture([*parts, Uniform(2)])
-    mixture.build((NUM_CLASSES, DIM))
+    mixture = built(Mixture([*parts, Uniform(2)]), NUM_CLASSES, DIM)
     assert (mixture.sample(step).label_slots == 2 * slots).numpy().all()
 
 
@@ -95,8 +94,7 @@ def test_room_for_the_positives_by_default():
 
 def test_before_the_first_table_all_are_uniform():
     for sampler in (HardNegatives(2, 3, seed=1), HardNegatives(5, 0, seed=1)):
-        sampler.build((NUM_CLASSES, DIM))
-        ids, counts = drawn(sampler, np.zeros([4000, 1], int), np.arange(4000))
+        ids, counts = drawn(built(sampler, NUM_CLASSES, DIM), np.zeros([4000, 1], int), np.arange(4000))
         assert p_value(ids.ravel(), np.ones(NUM_CLASSES)) > 1e-3
         np.testing.assert_allclose(counts, 5 / NUM_CLASSES, rtol=1e-6)
 
@@ -202,8 +200,7 @@ def test_softmax_with_hard_ones_alone_still_trains_labels_outside_the_table(tmp_
 
 
 def test_few_classes_all_of_them_hard(tmp_path):
-    sampler = HardNegatives(2, 2, num_retrieved=9, seed=1)
-    sampler.build((3, DIM))
+    sampler = built(HardNegatives(2, 2, num_retrieved=9, seed=1), 3, DIM)
     assert sampler.num_retrieved == 3
     ids, _ = drawn(with_table(sampler, tmp_path, [[2, 0, 1]]), [[2], [-1]], [0, 0])
     assert ids.tolist() == [[0, 1, -1, -1], [2, 0, 1, 1]]

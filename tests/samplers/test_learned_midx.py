@@ -5,12 +5,14 @@ from classifier_checks import DIM, features, learnable, make_model
 from long_cases import long_after
 from sampler_checks import (
     all_probs,
+    built,
     check_distribution,
     clustered,
     divergence,
     head_of,
     quantised_softmax,
     queries,
+    refreshed,
     softmax,
 )
 
@@ -23,8 +25,7 @@ from tfxc.scored import Scored
 
 
 def test_a_step_without_class_vectors_is_refused():
-    sampler = LearnedMIDX(3, num_codewords=2)
-    sampler.build((20, 4))
+    sampler = built(LearnedMIDX(3, num_codewords=2), 20, 4)
     step = Step(tf.zeros([2, 4]), tf.zeros([2, 1], tf.int32))
     parts = tuple(Scored(tf.zeros([2, n]), tf.zeros([2, n])) for n in (1, 3))
     with pytest.raises(ValueError, match="the step has none"):
@@ -54,9 +55,7 @@ def learn_from(sampler, head, num_steps, scale=1.0):
 def test_learnt_codebooks_are_closer_to_the_softmax(options):
     head = head_of(clustered(200, 8, num_clusters=30, scale=0.7), use_bias=True)
     tf_variable(head.bias).assign(-np.log(np.arange(1, 201)))
-    sampler = LearnedMIDX(10, num_codewords=4, seed=5, **options)
-    sampler.build((200, 9))
-    sampler.refresh(head)
+    sampler = refreshed(LearnedMIDX(10, num_codewords=4, seed=5, **options), head)
     effective = head.effective_query(queries(200, 8, seed=50)).numpy()
     target = softmax(head(queries(200, 8, seed=50)).numpy().astype(np.float64))
     target = target.mean(0, keepdims=True) if sampler.shared else target
@@ -77,9 +76,8 @@ def test_learnt_codebooks_are_closer_to_the_softmax(options):
 def test_learning_does_not_depend_on_the_scale_of_the_vectors():
     results = []
     for scale in (1.0, 0.01):
-        head, sampler = head_of(scale * clustered(50, 4)), LearnedMIDX(5, num_codewords=3, seed=5)
-        sampler.build((50, 4))
-        sampler.refresh(head)
+        head = head_of(scale * clustered(50, 4))
+        sampler = refreshed(LearnedMIDX(5, num_codewords=3, seed=5), head)
         before = all_probs(sampler, queries(3, 4) / scale)
         learn_from(sampler, head, num_steps=20, scale=scale)
         results.append(all_probs(sampler, queries(3, 4) / scale))
@@ -88,9 +86,8 @@ def test_learning_does_not_depend_on_the_scale_of_the_vectors():
 
 
 def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
-    vectors, sampler = clustered(200, 6, num_clusters=20), LearnedMIDX(5, num_codewords=8, seed=5)
-    sampler.build((200, 6))
-    sampler.refresh(head_of(vectors))
+    vectors = clustered(200, 6, num_clusters=20)
+    sampler = refreshed(LearnedMIDX(5, num_codewords=8, seed=5), vectors)
     for codebook in sampler.codebooks:
         tf_variable(codebook).assign_add(0.01 * queries(*codebook.shape))
     learnt = tf_variable(sampler.codebook_0).numpy()
@@ -107,21 +104,17 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 def test_classes_without_any_vector_are_drawn_alike_and_learnt_later(quantizer):
     vectors = np.zeros((50, 4), np.float32)
-    sampler = LearnedMIDX(5, num_codewords=8, quantizer=quantizer, seed=5)
-    sampler.build((50, 4))
     head = head_of(vectors)
-    sampler.refresh(head)
+    sampler = refreshed(LearnedMIDX(5, num_codewords=8, quantizer=quantizer, seed=5), head)
     learn_from(sampler, head, num_steps=3)
     np.testing.assert_allclose(all_probs(sampler, queries(2, 4)), 1 / 50, rtol=1e-5)
     sampler.refresh(head_of(clustered(50, 4)))
-    assert (
-        np.isfinite(tf_variable(sampler.codebook_0)).all() and tf_variable(sampler.codebook_0).numpy().any()
-    )
+    learnt = tf_variable(sampler.codebook_0).numpy()
+    assert np.isfinite(learnt).all() and learnt.any()
 
 
 def test_codebooks_that_are_not_finite_are_fitted_anew():
-    sampler = LearnedMIDX(5, num_codewords=8, seed=5)
-    sampler.build((50, 4))
+    sampler = built(LearnedMIDX(5, num_codewords=8, seed=5), 50, 4)
     tf_variable(sampler.codebook_0).assign(tf.fill([8, 4], float("nan")))
     sampler.refresh(head_of(clustered(50, 4)))
     assert np.isfinite(tf_variable(sampler.codebook_0)).all()
@@ -129,8 +122,7 @@ def test_codebooks_that_are_not_finite_are_fitted_anew():
 
 @pytest.mark.traced
 def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
-    head, sampler = head_of(clustered(20, 4)), LearnedMIDX(3, num_codewords=4, seed=5)
-    sampler.build((20, 4))
+    head, sampler = head_of(clustered(20, 4)), built(LearnedMIDX(3, num_codewords=4, seed=5), 20, 4)
     learn_from(sampler, head, num_steps=2)
     np.testing.assert_allclose(all_probs(sampler, queries(2, 4)), 1 / 20, rtol=1e-5)
     sampler.refresh(head)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from long_cases import long_after
 from sampler_checks import (
     all_probs,
+    built,
     check_distribution,
     clustered,
     divergence,
@@ -14,6 +15,7 @@ from sampler_checks import (
     quantised,
     quantised_softmax,
     queries,
+    refreshed,
     sample,
     softmax,
 )
@@ -26,7 +28,7 @@ from tfxc.samplers.moments import Moments, log_frequency
 VARIANTS = {"rq": MIDX, "pq": functools.partial(MIDX, quantizer="pq"), "learned": LearnedMIDX}
 
 
-def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
+def make(num_negatives, variant="rq", num_codewords=8, **options):
     return VARIANTS[variant](num_negatives, num_codewords=num_codewords, seed=5, **options)
 
 
@@ -35,8 +37,7 @@ def make(num_negatives, num_classes, variant="rq", num_codewords=8, **options):
     long_after(6, ("learned", 50), *((own, size) for size in (50, 1000, 1, 3) for own in ("rq", "pq"))),
 )
 def test_distribution_before_and_after_refresh(variant, num_classes):
-    sampler, vectors = make(10, num_classes, variant), clustered(num_classes, 7)
-    sampler.build((num_classes, 7))
+    sampler, vectors = built(make(10, variant), num_classes, 7), clustered(num_classes, 7)
     np.testing.assert_allclose(all_probs(sampler, queries(1, 7)), 1 / num_classes, rtol=1e-5)
     check_distribution(sampler, 7)  # which shows it queries, whose moments weight the classes
     moments = sampler.queries.moments(), Moments.of(vectors)
@@ -51,32 +52,29 @@ def test_distribution_before_and_after_refresh(variant, num_classes):
 
 @pytest.mark.parametrize("variant", ["rq", "pq"])
 def test_distribution_over_many_classes(variant):
-    sampler = make(50, 20_000, variant, num_codewords=16)
-    sampler.build((20_000, 16))
-    sampler.refresh(head_of(clustered(20_000, 16, num_clusters=40, scale=0.7)))
+    sampler = refreshed(
+        make(50, variant, num_codewords=16), clustered(20_000, 16, num_clusters=40, scale=0.7)
+    )
     check_distribution(sampler, 16, num_draws=1_000_000)
 
 
-@pytest.mark.parametrize("refreshed", [False, True])
+@pytest.mark.parametrize("with_index", [False, True])
 @pytest.mark.parametrize("variant", ["rq", "pq"])
-def test_shared_draws_come_from_the_mean_of_the_proposals(variant, refreshed):
-    sampler = make(50_000, 60, variant, shared=True)
-    sampler.build((60, 6))
-    if refreshed:
+def test_shared_draws_come_from_the_mean_of_the_proposals(variant, with_index):
+    sampler = built(make(50_000, variant, shared=True), 60, 6)
+    if with_index:
         sampler.refresh(head_of(clustered(60, 6)))
         want = quantised_softmax(sampler, queries(4, 6)).mean(0, keepdims=True)
     check_distribution(sampler, 6, num_draws=400_000)
     query = queries(4, 6)
-    np.testing.assert_allclose(all_probs(sampler, query), want if refreshed else 1 / 60, rtol=1e-4)
+    np.testing.assert_allclose(all_probs(sampler, query), want if with_index else 1 / 60, rtol=1e-4)
 
 
 def test_bias_and_normalised_head_are_sampled_by_their_logits():
     """As many codewords as classes: the quantisation is exact, so Q must be the head's softmax."""
     head = head_of(clustered(20, 5), normalize=True, temperature=0.3, use_bias=True)
     tf_variable(head.bias).assign(queries(1, 20)[0])
-    sampler = MIDX(5, num_codewords=20, seed=0)
-    sampler.build((20, head.effective_dim))
-    sampler.refresh(head)
+    sampler = refreshed(MIDX(5, num_codewords=20, seed=0), head)
     query = queries(3, 5)
     want = softmax(head(query).numpy().astype(np.float64))
     np.testing.assert_allclose(all_probs(sampler, head.effective_query(query).numpy()), want, rtol=1e-3)
@@ -87,9 +85,7 @@ def test_closer_to_the_softmax_than_uniform_and_better_with_residuals():
     target = softmax(query.astype(np.float64) @ vectors.T)
     divergences = {"uniform": np.mean(np.sum(target * np.log(target * 600), axis=1))}
     for quantizer in ("rq", "pq"):
-        sampler = MIDX(5, num_codewords=16, quantizer=quantizer, seed=0)
-        sampler.build((600, 8))
-        sampler.refresh(head_of(vectors))
+        sampler = refreshed(MIDX(5, num_codewords=16, quantizer=quantizer, seed=0), vectors)
         divergences[quantizer] = divergence(target, all_probs(sampler, query))
     assert divergences["rq"] < divergences["pq"] < 0.3 * divergences["uniform"]
     assert divergences["rq"] < 0.1 * divergences["uniform"]
@@ -101,8 +97,7 @@ def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):
     vectors = clustered(500, 8)
     vectors[:, 0] = np.where(np.arange(500) % 10, 0.0, 5.0)
     query = queries(64, 8) + np.eye(8, dtype=np.float32)[0]
-    sampler = MIDX(5, num_codewords=8, quantizer=quantizer, shared=shared, seed=0)
-    sampler.build((500, 8))
+    sampler = built(MIDX(5, num_codewords=8, quantizer=quantizer, shared=shared, seed=0), 500, 8)
     target = softmax((query.mean(0, keepdims=True) if shared else query).astype(np.float64) @ vectors.T)
     divergences = []
     for _ in range(2):
@@ -126,8 +121,7 @@ def test_kmeans_that_sees_few_of_the_rows_does_as_well_as_with_all(monkeypatch, 
     def mean_divergence():
         divergences = []
         for seed in range(3):
-            sampler = MIDX(5, num_codewords=4, quantizer=quantizer, seed=seed)
-            sampler.build((20_000, 9))
+            sampler = built(MIDX(5, num_codewords=4, quantizer=quantizer, seed=seed), 20_000, 9)
             sampler.queries.follow(tf.constant(effective), 1)
             sampler.refresh(head)
             divergences.append(divergence(target, all_probs(sampler, effective)))
@@ -147,8 +141,7 @@ def test_classes_are_weighted_where_frequency_lies_in_the_lengths_of_vectors():
     target, head = softmax(query.astype(np.float64) @ vectors.T), head_of(vectors)
     divergences = []
     for seen in (None, query):
-        sampler = MIDX(5, num_codewords=16, seed=0)
-        sampler.build((5000, 16))
+        sampler = built(MIDX(5, num_codewords=16, seed=0), 5000, 16)
         if seen is not None:
             sampler.queries.follow(tf.constant(seen), 1)
         sampler.refresh(head)
@@ -166,8 +159,7 @@ def test_uniform_class_weights_give_the_proposal_of_the_paper(variant):
     """In float64: a codeword is the plain mean of its classes, and Q the softmax over quantised vectors."""
     vectors, query = clustered(60, 6), queries(3, 6)
     vectors[:6] *= 2  # frequencies would give these weight
-    sampler = make(10, 60, variant, num_codewords=4, class_weights="uniform")
-    sampler.build((60, 6))
+    sampler = built(make(10, variant, num_codewords=4, class_weights="uniform"), 60, 6)
     check_distribution(sampler, 6)  # which shows it queries
     sampler.refresh(head_of(vectors))
     np.testing.assert_array_equal(sampler.class_weight, 1)
@@ -188,8 +180,7 @@ def test_uniform_class_weights_give_the_proposal_of_the_paper(variant):
 
 def test_a_class_is_drawn_however_little_it_weighs():
     vectors = np.float32([[0, 0], [0, 0.5], [60, 0], [60, 0.5]])
-    sampler = MIDX(5, num_codewords=1, seed=0)
-    sampler.build((4, 2))
+    sampler = built(MIDX(5, num_codewords=1, seed=0), 4, 2)
     sampler.queries.follow(tf.constant([[2.0, 0.0]]), 1)
     sampler.refresh(head_of(vectors))
     weights = tf_variable(sampler.class_weight).numpy()
@@ -199,16 +190,14 @@ def test_a_class_is_drawn_however_little_it_weighs():
 
 
 def test_refresh_follows_the_head_and_is_deterministic():
-    def refreshed(sampler, seed):
+    def probs_after(sampler, seed):
         sampler.refresh(head_of(clustered(100, 6, seed=seed)))
         return all_probs(sampler, queries(2, 6))
 
-    sampler, other = make(5, 100), make(5, 100)
-    sampler.build((100, 6))
-    other.build((100, 6))
-    first, second = refreshed(sampler, seed=1), refreshed(sampler, seed=9)
-    np.testing.assert_array_equal(refreshed(other, seed=9), second)  # whatever the index was before
-    np.testing.assert_array_equal(refreshed(other, seed=1), first)
+    sampler, other = (built(make(5), 100, 6) for _ in range(2))
+    first, second = probs_after(sampler, seed=1), probs_after(sampler, seed=9)
+    np.testing.assert_array_equal(probs_after(other, seed=9), second)  # whatever the index was before
+    np.testing.assert_array_equal(probs_after(other, seed=1), first)
     assert np.abs(first - second).max() > 0.01
 
 
@@ -216,9 +205,7 @@ def test_memory_that_runs_out_leaves_the_index_as_it_was(monkeypatch):
     def no_memory(*_):
         raise MemoryError
 
-    sampler = make(5, 100)
-    sampler.build((100, 6))
-    sampler.refresh(head_of(clustered(100, 6, seed=1)))
+    sampler = refreshed(make(5), clustered(100, 6, seed=1))
     before = all_probs(sampler, queries(2, 6))
     monkeypatch.setattr(midx, "sorted_by_cell", no_memory)
     with pytest.raises(MemoryError):
@@ -234,9 +221,7 @@ def values_of(sampler):
 @pytest.mark.parametrize("variant", ["rq", "pq"])
 def test_a_refresh_encodes_the_classes_that_changed_and_the_others_follow_their_cells(variant, class_weights):
     vectors, query = clustered(600, 6, num_clusters=20), queries(32, 6)
-    sampler, resumed, whole = (make(5, 600, variant, class_weights=class_weights) for _ in range(3))
-    for each in sampler, resumed, whole:
-        each.build((600, 6))
+    sampler, resumed, whole = (built(make(5, variant, class_weights=class_weights), 600, 6) for _ in range(3))
     sample(sampler, query, labels_for(query))
     sampler.refresh(head_of(vectors))
     sampler.queries.follow(queries(8, 6, seed=7), 2)
@@ -271,8 +256,7 @@ def test_a_refresh_encodes_the_classes_that_changed_and_the_others_follow_their_
 
 
 def test_refreshes_are_whole_at_growing_intervals_and_where_most_classes_changed():
-    vectors, sampler = clustered(200, 6), make(5, 200)
-    sampler.build((200, 6))
+    vectors, sampler = clustered(200, 6), built(make(5), 200, 6)
     whole = []
     for step in range(20):
         tf_variable(sampler.counter).assign(step)
@@ -303,8 +287,7 @@ def test_alias_tables_are_made_of_some_cells_at_a_time(monkeypatch, slots_at_onc
 @pytest.mark.traced
 @pytest.mark.parametrize("shared", [False, True])
 def test_queries_that_are_not_finite_are_an_error(shared):
-    sampler = make(3, 20, shared=shared)
-    sampler.build((20, 4))
+    sampler = built(make(3, shared=shared), 20, 4)
     before = tf_variable(sampler.queries.mean).numpy()
     query = tf.constant([[0.0, 1, 2, 3], [np.nan, 1, 2, 3]])
     for ask in (sampler.sample, tf.function(sampler.sample)):
@@ -315,15 +298,12 @@ def test_queries_that_are_not_finite_are_an_error(shared):
 
 @pytest.mark.parametrize("seed", [-1, 2**31 - 1, -(2**63)])
 def test_any_seed_fits_codebooks(seed):
-    sampler = MIDX(3, num_codewords=8, seed=seed)
-    sampler.build((20, 4))
-    sampler.refresh(head_of(clustered(20, 4)))
+    sampler = refreshed(MIDX(3, num_codewords=8, seed=seed), clustered(20, 4))
     assert len(np.unique(tf_variable(sampler.cell))) > 1
 
 
 def test_queries_too_large_for_an_index_are_an_error():
-    sampler = make(3, 20)
-    sampler.build((20, 4))
+    sampler = built(make(3), 20, 4)
     before = all_probs(sampler, queries(2, 4))
     sampler.queries.follow(tf.constant([[1e20, 0, 0, 0], [-1e20, 0, 0, 0]], tf.float32), 1)
     with pytest.raises(ValueError, match="training has diverged"):
@@ -361,8 +341,7 @@ def test_a_head_of_approximate_vectors_is_weighed_by_a_sample_of_queries():
     for approximate in (False, True):
         head = head_of(vectors)
         head.approximate = approximate
-        sampler = MIDX(5, num_codewords=4, seed=0)
-        sampler.build((500, 8))
+        sampler = built(MIDX(5, num_codewords=4, seed=0), 500, 8)
         for step, start in enumerate(range(0, 256, 8)):
             for seen in (sampler.queries, sampler.query_sample):
                 seen.follow(tf.constant(query[start : start + 8]), step + 1)

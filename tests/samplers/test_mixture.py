@@ -4,11 +4,11 @@ import tensorflow as tf
 from sampler_checks import (
     all_probs,
     clustered,
-    head_of,
     labels_for,
     log_expected_count,
     p_value,
     queries,
+    refreshed,
     sample,
 )
 
@@ -35,10 +35,7 @@ def parts():
 
 
 def built(samplers):
-    mixture = Mixture(samplers)
-    mixture.build((NUM_CLASSES, DIM))
-    mixture.refresh(head_of(clustered(NUM_CLASSES, DIM)))
-    return mixture
+    return refreshed(Mixture(samplers), clustered(NUM_CLASSES, DIM))
 
 
 def test_the_expected_count_is_the_sum_of_the_parts():
@@ -166,27 +163,25 @@ def test_parts_of_other_kinds_with_one_seed_draw_other_classes():
     assert (first != second).mean() > 0.9
 
 
-@pytest.mark.parametrize("given", [[Uniform(2)], [Uniform(2), Uniform(3)], [None], ["ab"]])
-def test_it_takes_a_list(given):
-    with pytest.raises(ValueError, match=r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"):
+A_LIST = r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([Uniform(2)], A_LIST),
+        ([Uniform(2), Uniform(3)], A_LIST),
+        ([iter([Uniform(2), Uniform(3)])], A_LIST),
+        ([None], A_LIST),
+        (["ab"], A_LIST),
+        ([[Uniform(2), 3]], "Mixture takes samplers, but got 3"),
+        ([[Uniform(2)]], "two or more samplers, but got 1"),
+        ([[Uniform(2), DNS(2, num_candidates=4)]], "DNS knows no expected counts"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
         Mixture(*given)
-    with pytest.raises(ValueError, match=r"Mixture takes a list of samplers"):
-        Mixture(part for part in given)
-
-
-def test_what_is_no_sampler_is_named():
-    with pytest.raises(ValueError, match="Mixture takes samplers, but got 3"):
-        Mixture([Uniform(2), 3])
-
-
-def test_fewer_than_two_samplers_are_refused():
-    with pytest.raises(ValueError, match="two or more samplers, but got 1"):
-        Mixture([Uniform(2)])
-
-
-def test_a_part_without_expected_counts_is_refused():
-    with pytest.raises(ValueError, match="DNS knows no expected counts"):
-        Mixture([Uniform(2), DNS(2, num_candidates=4)])
 
 
 @pytest.mark.parametrize("option", ["shared", "seed", "num_negatives"])

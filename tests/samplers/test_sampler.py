@@ -62,13 +62,9 @@ def test_one_question_answers_draw_and_labels():
     assert len(sampler.asked) == 1
     np.testing.assert_array_equal(draw.ids, [[0, 1, 2]] * 3)
     np.testing.assert_allclose(np.exp(draw.log_expected_count), [[1, 2, 3]] * 3, rtol=1e-6)
-    known = LABELS.numpy() >= 0
-    np.testing.assert_allclose(
-        np.exp(draw.label_log_expected_count)[known], LABELS.numpy()[known] + 1, rtol=1e-6
-    )
-    assert np.isfinite(
-        draw.label_log_expected_count
-    ).all()  # padding too, which would else make NaN of gradients
+    known, of_labels = LABELS.numpy() >= 0, draw.label_log_expected_count
+    np.testing.assert_allclose(np.exp(of_labels)[known], LABELS.numpy()[known] + 1, rtol=1e-6)
+    assert np.isfinite(of_labels).all()  # padding too, which would else make NaN of gradients
 
 
 def test_shared_draws_are_those_of_one_query_their_mean_with_all_labels_in_its_row():
@@ -136,13 +132,14 @@ def test_a_question_alone_draws_nothing():
     assert int(tf_variable(sampler.counter)) == 1
 
 
-@pytest.mark.parametrize("make", [Recorder, Softmax, lambda size: MIDX(size, num_codewords=2)])
+@pytest.mark.parametrize("make", [Recorder, Softmax, lambda size: MIDX(size, num_codewords=2), Uniform, LSH])
 def test_no_gradient_flows(make):
     sampler, query = built(make(3)), tf.constant(queries(3, 4))
     with tf.GradientTape() as tape:
         tape.watch(query)
         draw = sampler.sample(Step(query, LABELS))
         total = tf.reduce_sum(draw.log_expected_count) + tf.reduce_sum(draw.label_log_expected_count)
+        total += tf.reduce_sum(sampler.ask(Step(query, LABELS)).log_expected_count(LABELS))
     assert tape.gradient(total, query) is None
 
 
@@ -213,10 +210,8 @@ def test_answers_of_other_shapes_are_refused(wrong, shared):
     class Own(Uniform):
         def draw(self, given, seed):
             ids = super().draw(given, seed)[0]
-            log_expected_count = tf.zeros(ids.shape)
-            return {"ids alone": ids, "draw": (ids, log_expected_count[:, :1])}.get(
-                wrong, (ids, log_expected_count)
-            )
+            counts = tf.zeros(ids.shape)
+            return {"ids alone": ids, "draw": (ids, counts[:, :1])}.get(wrong, (ids, counts))
 
         def log_expected_count(self, given, ids):
             log_expected_count = super().log_expected_count(given, ids)

@@ -1,30 +1,33 @@
 import numpy as np
 import pytest
-import sampler_checks as checks
 import tensorflow as tf
+from sampler_checks import (
+    all_probs,
+    built,
+    check_distribution,
+    clustered,
+    head_of,
+    queries,
+    refreshed,
+    sample,
+    softmax,
+)
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import MIDX, Softmax, Step
 
 
-def built(vectors, num_negatives=10, **options):
-    sampler = Softmax(num_negatives, **{"seed": 5, **options})
-    sampler.build(vectors.shape)
-    sampler.refresh(checks.head_of(vectors))
-    return sampler
-
-
 def test_rare_classes_come_as_often_as_they_should():
     vectors = np.full((1000, 1), np.log(1e-5 / 999), np.float32)
     vectors[0] = np.log(1 - 1e-5)
-    ids, _ = checks.sample(built(vectors, 4_000_000), np.ones((1, 1), np.float32), [[0]])
+    ids, _ = sample(refreshed(Softmax(4_000_000, seed=5), vectors), np.ones((1, 1), np.float32), [[0]])
     assert 15 < (ids.numpy() != 0).sum() < 80
 
 
 def test_draws_of_different_queries_are_independent():
     """No run of five draws comes twice, as random numbers shared between threads would make it."""
-    sampler = built(np.zeros((1000, 1), np.float32))
-    ids, _ = checks.sample(sampler, np.zeros((2000, 1), np.float32), np.zeros((2000, 1), np.int32))
+    sampler = refreshed(Softmax(10, seed=5), np.zeros((1000, 1), np.float32))
+    ids, _ = sample(sampler, np.zeros((2000, 1), np.float32), np.zeros((2000, 1), np.int32))
     runs = np.lib.stride_tricks.sliding_window_view(ids.numpy().ravel(), 5)
     assert len(np.unique(runs, axis=0)) == len(runs)
 
@@ -32,7 +35,7 @@ def test_draws_of_different_queries_are_independent():
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_logits_that_are_not_finite_name_the_query(traced):
-    sampler = built(np.ones((3, 2), np.float32))
+    sampler = refreshed(Softmax(10, seed=5), np.ones((3, 2), np.float32))
     ask = tf.function(sampler.sample) if traced else sampler.sample
     query = tf.constant([[0.0, 1.0], [np.nan, 1.0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="finite(.|\n)*1"):
@@ -42,25 +45,20 @@ def test_logits_that_are_not_finite_name_the_query(traced):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
 def test_uniform_and_then_the_softmax(num_classes, shared):
-    sampler = Softmax(10, shared=shared, seed=5)
-    vectors = checks.clustered(num_classes, 7)
-    query = checks.queries(3, 7)
-    sampler.build((num_classes, 7))
-    np.testing.assert_allclose(checks.all_probs(sampler, query), 1 / num_classes, rtol=1e-5)
-    sampler.refresh(checks.head_of(vectors))
+    sampler, vectors = built(Softmax(10, shared=shared, seed=5), num_classes, 7), clustered(num_classes, 7)
+    query = queries(3, 7)
+    np.testing.assert_allclose(all_probs(sampler, query), 1 / num_classes, rtol=1e-5)
+    sampler.refresh(head_of(vectors))
     of = query.mean(0, keepdims=True) if shared else query
     np.testing.assert_allclose(
-        checks.all_probs(sampler, query), checks.softmax(of.astype(np.float64) @ vectors.T), atol=1e-5
+        all_probs(sampler, query), softmax(of.astype(np.float64) @ vectors.T), atol=1e-5
     )
-    checks.check_distribution(sampler, 7, num_draws=100_000)
+    check_distribution(sampler, 7, num_draws=100_000)
 
 
 def test_midx_is_what_the_three_stages_make_up():
-    head, query = checks.head_of(checks.clustered(60, 6)), checks.queries(3, 6).astype(np.float64)
-    exact, fitted = Softmax(5, seed=5), MIDX(5, num_codewords=4, seed=5)
-    for sampler in (exact, fitted):
-        sampler.build((60, 6))
-        sampler.refresh(head)
+    head, query = head_of(clustered(60, 6)), queries(3, 6).astype(np.float64)
+    exact, fitted = (refreshed(own, head) for own in (Softmax(5, seed=5), MIDX(5, num_codewords=4, seed=5)))
     first, second = (tf_variable(codebook).numpy().astype(np.float64) for codebook in fitted.codebooks)
     row, column = np.divmod(tf_variable(fitted.cell).numpy(), 4)
     within = np.exp(query @ (tf_variable(head.table).numpy() - first[row] - second[column]).T)
@@ -72,4 +70,4 @@ def test_midx_is_what_the_three_stages_make_up():
     row_prob /= row_prob.sum(1, keepdims=True)
     column_prob = omega * np.exp(query @ second.T)[:, np.newaxis] / psi[:, :, np.newaxis]
     staged = row_prob[:, row] * column_prob[:, row, column] * within / omega[:, row, column]
-    np.testing.assert_allclose(checks.all_probs(exact, query.astype(np.float32)), staged, atol=1e-5)
+    np.testing.assert_allclose(all_probs(exact, query.astype(np.float32)), staged, atol=1e-5)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from long_cases import long_after
-from sampler_checks import all_probs, check_distribution, queries, sample
+from sampler_checks import all_probs, built, check_distribution, queries, sample
 
 from tfxc.samplers import Unigram
 from tfxc.samplers.alias import alias_table
@@ -61,8 +61,7 @@ def test_alias_tables_of_several_distributions_side_by_side(power):
 )
 def test_distribution(num_classes, power):
     counts = zipf_counts(num_classes)
-    sampler = Unigram(10, counts=counts, smoothing=0, power=power, seed=3)
-    sampler.build((num_classes, 4))
+    sampler = built(Unigram(10, counts=counts, smoothing=0, power=power, seed=3), num_classes, 4)
     check_distribution(sampler, 4, num_draws=1_000_000)
     want = counts**power / (counts**power).sum()
     np.testing.assert_allclose(all_probs(sampler, queries(1, 4))[0], want, rtol=1e-5)
@@ -75,15 +74,13 @@ def test_a_power_that_is_not_finite_is_refused(power):
 
 
 def test_shared_draws_and_power_zero():
-    sampler = Unigram(50_000, counts=zipf_counts(50), power=0.0, shared=True, seed=3)
-    sampler.build((50, 4))
+    sampler = built(Unigram(50_000, counts=zipf_counts(50), power=0.0, shared=True, seed=3), 50, 4)
     check_distribution(sampler, 4, num_draws=400_000)
     np.testing.assert_allclose(all_probs(sampler, queries(1, 4)), 1 / 50, rtol=1e-5)
 
 
 def test_extreme_counts_do_not_overflow():
-    sampler = Unigram(4, counts=[1e-300, 1e300], smoothing=0, seed=0)
-    sampler.build((2, 1))
+    sampler = built(Unigram(4, counts=[1e-300, 1e300], smoothing=0, seed=0), 2, 1)
     np.testing.assert_allclose(all_probs(sampler, queries(1, 1)), [[0, 1]], atol=1e-30)
 
 
@@ -115,8 +112,7 @@ def test_counts_stay_out_of_the_config():
 
 
 def test_counting_while_training():
-    sampler = Unigram(50_000, counts=None, smoothing=0.5, shared=True, seed=3)
-    sampler.build((4, 2))
+    sampler = built(Unigram(50_000, counts=None, smoothing=0.5, shared=True, seed=3), 4, 2)
     np.testing.assert_allclose(all_probs(sampler, queries(1, 2)), 1 / 4, rtol=1e-6)
     for labels in ([[0, 1], [0, -1]], [[0, 3], [-1, -1]]):
         sample(sampler, queries(2, 2), labels)
@@ -128,6 +124,5 @@ def test_counting_while_training():
 
 
 def test_given_counts_are_smoothed():
-    sampler = Unigram(2, counts=[3, 0])
-    sampler.build((2, 2))
+    sampler = built(Unigram(2, counts=[3, 0]), 2, 2)
     np.testing.assert_allclose(all_probs(sampler, queries(1, 2))[0], [0.8, 0.2], rtol=1e-6)
