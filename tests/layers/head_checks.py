@@ -4,8 +4,9 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
-from tfxc.layers import DenseHead, UniformSparseHead, head
+from tfxc.layers import DenseHead
 
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 CONFIGURATIONS = {
     "plain": {},
     "bias": {"use_bias": True},
@@ -47,6 +48,34 @@ def numpy_logits(layer, query):
     return query @ table.T / layer.temperature + bias
 
 
+def check_logits(layer, query, want, **close):
+    """All logits [N, L] of a layer, by blocks, and chosen ones, of each query and shared."""
+    close, num_classes = {**CLOSE, **close}, want.shape[1]
+    np.testing.assert_allclose(layer(query), want, **close)
+    blocks, middle = layer.blocks(query), num_classes // 2
+    np.testing.assert_allclose(tf.concat([blocks(0, middle), blocks(middle, num_classes)], 1), want, **close)
+    ids = np.random.default_rng(0).integers(-1, num_classes, size=(len(query), 5)).astype(np.int32)
+    scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
+    np.testing.assert_allclose(layer.score(query, tf.constant(ids)), scored, **close)
+    shared = np.where(ids[:1] >= 0, want[:, np.maximum(ids[0], 0)], 0)
+    np.testing.assert_allclose(layer.score(query, tf.constant(ids[0])), shared, **close)
+
+
+def check_top_k(layer, query, logits, k):
+    """The k best are those of all logits [N, L], ranked."""
+    scores, ids = layer.top_k(query, k)
+    assert ids.dtype == tf.int32 and scores.dtype == tf.float32
+    want = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(ids, want)
+    np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), **CLOSE)
+
+
+def check_sequences(layer, query, want):
+    """The layer takes queries [N / 3, 3, D], as those [N, D] of which all logits are wanted."""
+    found = layer(query.reshape(-1, 3, query.shape[1]))
+    np.testing.assert_allclose(found, want.reshape(-1, 3, want.shape[1]), **CLOSE)
+
+
 def gradient_error(name):
     """How far gradients may be off: those of a tied bfloat16 table are rounded to the nearest bfloat16."""
     return 2e-2 if name == "tied bfloat16" else 1e-4
@@ -58,12 +87,3 @@ def queries(num, dim, seed=1):
 
 def variables_of(layer):
     return [layer.table_variable] + ([tf_variable(layer.bias)] if layer.use_bias else [])
-
-
-@pytest.fixture
-def tiny_blocks(monkeypatch):
-    """Blocks of a few classes, so that small heads have many, the last one incomplete."""
-    for name, value in (("_BLOCK_ELEMENTS", 24), ("_BLOCK_MIN", 3)):
-        monkeypatch.setattr(head, name, value)
-    for kind in (head.Head, UniformSparseHead):
-        monkeypatch.setattr(kind, "max_block_size", 8)

@@ -14,16 +14,26 @@ from tfxc.layers.class_cache import ClassCache, old_class_vectors
 from tfxc.losses import SoftmaxCrossentropy
 
 
-def test_a_step_while_the_cache_is_made_leaves_it_old(monkeypatch):
+def step(head):
+    head._score_both(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
+
+
+def set_features(head):
+    head.features = FEATURES[::-1].copy()
+
+
+@pytest.mark.parametrize("meanwhile", [step, set_features])
+def test_a_step_or_features_that_are_set_while_the_cache_is_made_leave_it_old(meanwhile, monkeypatch):
     head, made = head_of(), ClassCache.encode_rows
 
-    def train_meanwhile(cache, class_ids):
+    def encode_rows(cache, class_ids):
         made(cache, class_ids)
-        head._score_both(tf.ones([1, DIM]), tf.constant([[0]]), tf.constant([1]))
+        meanwhile(head)
 
-    monkeypatch.setattr(ClassCache, "encode_rows", train_meanwhile)
+    monkeypatch.setattr(ClassCache, "encode_rows", encode_rows)
     head.freshen(force=True)
     assert head.class_cache.age == 1
+    assert int(tf_variable(head.steps_since).numpy()) == 1  # graphs ask it alone
 
 
 def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand():
@@ -203,16 +213,3 @@ def test_a_step_reads_old_class_vectors_and_nobody_else_does():
         np.testing.assert_array_equal(head.score(query, ids), before)
         assert head.class_cache.age == 1
     np.testing.assert_allclose(head.score(query, ids), 2 * before, rtol=1e-5)
-
-
-def test_features_that_are_set_while_the_cache_is_made_leave_it_old(monkeypatch):
-    head, made = head_of(), ClassCache.encode_rows
-
-    def set_meanwhile(cache, class_ids):
-        made(cache, class_ids)
-        head.features = FEATURES[::-1].copy()
-
-    monkeypatch.setattr(ClassCache, "encode_rows", set_meanwhile)
-    head.freshen()
-    assert head.class_cache.age == 1
-    assert int(tf_variable(head.steps_since).numpy()) == 1  # graphs ask it alone

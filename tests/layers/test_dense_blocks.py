@@ -1,5 +1,3 @@
-import contextlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +6,6 @@ from head_checks import (
     gradient_error,
     make_head,
     queries,
-    tiny_blocks,  # noqa: F401
     variables_of,
 )
 from long_cases import long_after
@@ -20,9 +17,9 @@ from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.layers.dense_blocks import all_logits
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
-from tfxc.ops import library
 from tfxc.optimizers import LazyAdam
 
+pytestmark = pytest.mark.usefixtures("path")  # by the op, and by blocks
 SMOOTHED = [loss(label_smoothing=0.2, name="smoothed") for loss in (SoftmaxCrossentropy, BinaryCrossentropy)]
 LOSSES = pytest.mark.parametrize(
     "loss",
@@ -50,12 +47,6 @@ LABELS = {
 WEIGHTS = tf.constant([1.0, 0.5, 0.0, 3.0])
 
 
-@pytest.fixture(params=["as it runs", "blocks"], autouse=True)
-def way(request):
-    with library.stock_ops() if request.param == "blocks" else contextlib.nullcontext():
-        yield request.param
-
-
 def streamed(layer, loss, query, labels):
     reduced, positives = layer.reduce(query, labels, loss)
     return loss.reduce(loss.combine(reduced, positives, labels >= 0), WEIGHTS)
@@ -80,10 +71,8 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
     want_value, want = gradients(plain, layer, loss, query, labels)
     np.testing.assert_allclose(value, want_value, rtol=1e-5)
     for one, other in zip(got, want, strict=True):
-        is_rounded = one.dtype == tf.bfloat16
-        assert (
-            isinstance(one, tf.IndexedSlices) == is_rounded
-        )  # to be joined with those of lookups, not added
+        is_rounded = one.dtype == tf.bfloat16  # and joined with those of lookups, not added
+        assert isinstance(one, tf.IndexedSlices) == is_rounded
         one, other = (tf.cast(tf.convert_to_tensor(part), tf.float32).numpy() for part in (one, other))
         # Where two numbers of float32 round to neighbours in bfloat16, that is a unit in the last place.
         rtol = 2.0**-7 if is_rounded else 1e-4
@@ -92,14 +81,14 @@ def assert_equal_to_the_plain_loss(loss, name, labels, run):
 
 
 @LOSS_OR_CONFIGURATION
-def test_equals_the_plain_loss(tiny_blocks, loss, name):  # noqa: F811
+def test_equals_the_plain_loss(tiny_blocks, loss, name):
     run = tf.function(gradients) if name == "plain" else gradients
     assert_equal_to_the_plain_loss(loss, name, LABELS["padded"], run)
 
 
 @LOSSES
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_equals_the_plain_loss_for_any_labels(tiny_blocks, loss, labels):  # noqa: F811
+def test_equals_the_plain_loss_for_any_labels(tiny_blocks, loss, labels):
     assert_equal_to_the_plain_loss(loss, "bias", labels, gradients)
 
 
@@ -139,7 +128,7 @@ def test_no_examples():
         np.testing.assert_array_equal(gradient, tf.zeros_like(gradient))
 
 
-def test_huge_logits(tiny_blocks):  # noqa: F811
+def test_huge_logits(tiny_blocks):
     layer, query = make_head("plain", 13, 5), 1e4 * tf.constant(queries(4, 5))
     labels = tf.constant(LABELS["one"])
     value, got = gradients(streamed, layer, SoftmaxCrossentropy(), query, labels)
@@ -185,7 +174,7 @@ def filtered_reference(layer, query, labels, threshold):
     long_after(2, ("bfloat16", 0.2), ("all", 1e-30), ("tied all", 0.2), ("plain", 1e-30))
     + long_after(0, *((name, 0.2) for name in CONFIGURATIONS if name not in ("tied all", "bfloat16"))),
 )
-def test_filtered_gradients(tiny_blocks, name, threshold):  # noqa: F811
+def test_filtered_gradients(tiny_blocks, name, threshold):
     layer, query = make_head(name, 301, 5), tf.constant(2 * queries(4, 5))
     labels, loss = tf.constant(FILTERED_LABELS), SoftmaxCrossentropy(filter_below=threshold)
     value, (d_query, *got) = gradients(streamed, layer, loss, query, labels)
@@ -213,7 +202,7 @@ def test_padding_touches_no_class():
 
 @pytest.mark.long
 @pytest.mark.traced
-@pytest.mark.parametrize("way", ["as it runs"], indirect=True)  # by blocks the gradients are the same
+@pytest.mark.parametrize("path", ["compiled"], indirect=True)  # by blocks the gradients are the same
 def test_filtered_training_goes_where_exact_training_goes():
     random = np.random.default_rng(0)
     centres = random.normal(size=(400, 16))
@@ -249,7 +238,7 @@ def test_filtered_training_goes_where_exact_training_goes():
     ),
     ids=lambda part: getattr(part, "name", part),
 )
-def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
+def test_no_tensor_of_all_logits_in_either_direction(path, loss, name):
     num_queries, num_classes, dim = 512, 40_000, 2
     layer = make_head(name, num_classes, dim)
     query = tf.constant(queries(num_queries, dim))
@@ -265,7 +254,7 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
 
     concrete = step.get_concrete_function(query)
     shapes = all_shapes(concrete)
-    if way == "blocks":  # loop bodies too
+    if path == "stock":  # loop bodies too
         assert len(shapes) > sum(len(op.outputs) for op in concrete.graph.get_operations())
     check_sizes(shapes, layer, num_queries)
 
@@ -282,7 +271,7 @@ def test_no_tensor_of_all_logits_in_either_direction(way, loss, name):
         ("losses_and_best", "plain"),
     ),
 )
-def test_no_tensor_of_all_logits_where_the_best_are_found(way, what, name):
+def test_no_tensor_of_all_logits_where_the_best_are_found(what, name):
     num_queries, num_classes, dim = 512, 40_000, 2
     layer = make_head(name, num_classes, dim)
 
@@ -310,7 +299,7 @@ def check_sizes(shapes, layer, num_queries):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, pytest.param(tf.function, marks=pytest.mark.traced)])
-def test_all_logits_are_those_of_the_whole_at_once(tiny_blocks, wrap):  # noqa: F811
+def test_all_logits_are_those_of_the_whole_at_once(tiny_blocks, wrap):
     layer, query = make_head("bfloat16", 29, 4), tf.constant(queries(3, 4))
     variables, upstream = variables_of(layer), tf.constant(queries(3, 29, seed=2))
 

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, learnable, make_model
-from head_checks import EVERY_CONFIGURATION, gradient_error, make_head, numpy_logits, queries, variables_of
+from head_checks import (
+    CLOSE,
+    EVERY_CONFIGURATION,
+    check_logits,
+    check_sequences,
+    gradient_error,
+    make_head,
+    numpy_logits,
+    queries,
+    variables_of,
+)
 from long_cases import long_after
 
 import tfxc
@@ -20,21 +30,15 @@ from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer, RowwiseAdagrad
 def test_every_way_to_a_logit_agrees(name, num_queries, num_classes, dim):
     layer, query = make_head(name, num_classes, dim), queries(num_queries, dim)
     want = numpy_logits(layer, query)
-    close = {"rtol": 1e-4, "atol": 1e-5}
-    np.testing.assert_allclose(layer(query), want, **close)
+    check_logits(layer, query, want)
     effective = layer.effective_query(query)
     assert effective.shape == (num_queries, layer.effective_dim)
-    np.testing.assert_allclose(effective @ tf.transpose(layer.class_vectors(0, num_classes)), want, **close)
+    np.testing.assert_allclose(effective @ tf.transpose(layer.class_vectors(0, num_classes)), want, **CLOSE)
     last = layer.class_vectors(num_classes - 1, num_classes)
     assert last.shape == (1, layer.effective_dim)
-    np.testing.assert_allclose(effective @ tf.transpose(last), want[:, -1:], **close)
+    np.testing.assert_allclose(effective @ tf.transpose(last), want[:, -1:], **CLOSE)
     some = layer.class_vectors_of(tf.constant([num_classes - 1, 0]))
-    np.testing.assert_allclose(effective @ tf.transpose(some), want[:, [-1, 0]], **close)
-    ids = np.random.default_rng(0).integers(-1, num_classes, size=(num_queries, 5)).astype(np.int32)
-    scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
-    np.testing.assert_allclose(layer.score(query, tf.constant(ids)), scored, **close)
-    shared = np.where(ids[:1] >= 0, want[:, np.maximum(ids[0], 0)], 0)
-    np.testing.assert_allclose(layer.score(query, tf.constant(ids[0])), shared, **close)
+    np.testing.assert_allclose(effective @ tf.transpose(some), want[:, [-1, 0]], **CLOSE)
 
 
 @EVERY_CONFIGURATION
@@ -68,10 +72,8 @@ def test_ids_outside_the_range(name, shared, bad):
 
 
 def test_sequences_of_queries():
-    layer, query = make_head("all", 7, 4), queries(6, 4).reshape(2, 3, 4)
-    np.testing.assert_allclose(
-        layer(query), numpy_logits(layer, query.reshape(6, 4)).reshape(2, 3, 7), rtol=1e-4, atol=1e-5
-    )
+    layer, query = make_head("all", 7, 4), queries(6, 4)
+    check_sequences(layer, query, numpy_logits(layer, query))
 
 
 def test_as_a_plain_layer():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
-from head_checks import queries, tiny_blocks  # noqa: F401
+from head_checks import check_logits, check_sequences, queries
 from long_cases import long_after
 
 from tfxc import losses, metrics, optimizers, samplers
@@ -67,15 +67,7 @@ def test_every_way_to_a_score_agrees(shape, decoder, activation):
         pytest.skip("refused")
     head, query = make_head(*shape, decoder, activation=activation), queries(4, 5)
     want = numpy_scores(head, query)
-    np.testing.assert_allclose(head(query), want, **CLOSE)
-    middle = shape[0] // 2
-    blocks = [head.blocks(query)(*ends) for ends in ((0, middle), (middle, shape[0]))]
-    np.testing.assert_allclose(tf.concat(blocks, 1), want, **CLOSE)
-    ids = np.random.default_rng(0).integers(-1, shape[0], size=(4, 6)).astype(np.int32)
-    scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
-    np.testing.assert_allclose(head.score(query, tf.constant(ids)), scored, **CLOSE)
-    shared = np.where(ids[:1] >= 0, want[:, np.maximum(ids[0], 0)], 0)
-    np.testing.assert_allclose(head.score(query, tf.constant(ids[0])), shared, **CLOSE)
+    check_logits(head, query, want, **CLOSE)
 
 
 def test_groups_read_their_own_part_of_the_query():
@@ -100,14 +92,12 @@ def test_a_function_initializes_the_kernels():
 
 def test_sequence_queries():
     head, query = make_head(), queries(6, 5)
-    np.testing.assert_allclose(
-        head(query.reshape(2, 3, 5)), numpy_scores(head, query).reshape(2, 3, 20), **CLOSE
-    )
+    check_sequences(head, query, numpy_scores(head, query))
 
 
 @EVERY_DECODER
 @pytest.mark.parametrize("ops", ["compiled", "stock", "probed"])
-def test_the_best_of_all(tiny_blocks, decoder, ops):  # noqa: F811
+def test_the_best_of_all(tiny_blocks, decoder, ops):
     head = make_head(50, 12, 3, decoder, num_probes=12 if ops == "probed" else None)
     query, exclude = queries(4, 5), np.int32([[1, 2], [-1, 7], [-1, -1], [49, 0]])
     scores = numpy_scores(head, query)

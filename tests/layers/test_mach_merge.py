@@ -18,17 +18,17 @@ def make_head(first=0, dim=4, num_repetitions=2, **options):
     return head
 
 
+def check_mean(merged, heads, query):
+    parts = [head(query[:, 4 * i : 4 * i + 4]) for i, head in enumerate(heads)]
+    np.testing.assert_allclose(merged(query), np.mean(parts, axis=0), rtol=1e-5)
+
+
 def test_the_merged_scores_are_the_mean_of_the_parts():
     heads, query = [make_head(0), make_head(2), make_head(4)], queries(3, 12)
     merged = merge_mach_heads([heads[1], heads[2], heads[0]])
     assert (merged.first_repetition, merged.num_repetitions, merged.num_groups) == (0, 6, 3)
-    parts = [head(query[:, 4 * i : 4 * i + 4]) for i, head in enumerate(heads)]
-    np.testing.assert_allclose(merged(query), np.mean(parts, axis=0), rtol=1e-5)
-    np.testing.assert_array_equal(merged.hashes, hashes_of(6))
-
-
-def hashes_of(num_repetitions):
-    return tf_variable(make_head(num_repetitions=num_repetitions).hashes).numpy()
+    check_mean(merged, heads, query)
+    np.testing.assert_array_equal(merged.hashes, make_head(num_repetitions=6).hashes)
 
 
 def test_merged_heads_can_be_merged():
@@ -96,8 +96,7 @@ def test_how_they_started_and_whether_they_train_on_has_no_part_in_it():
     ]
     heads[0].trainable = False
     merged, query = merge_mach_heads(heads), queries(3, 8)
-    parts = [head(query[:, 4 * i : 4 * i + 4]) for i, head in enumerate(heads)]
-    np.testing.assert_allclose(merged(query), np.mean(parts, axis=0), rtol=1e-5)
+    check_mean(merged, heads, query)
     assert merged.trainable
 
 

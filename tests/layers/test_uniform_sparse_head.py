@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
-from head_checks import queries, tiny_blocks  # noqa: F401
+from head_checks import CLOSE, check_logits, check_sequences, check_top_k, queries
 from long_cases import long_after
 
 from tfxc import losses, optimizers, samplers
@@ -10,8 +10,6 @@ from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
 from tfxc.search import InvertedIndex, faiss_index
-
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def make_head(num_classes=9, fan_in=3, num_inputs=7, use_bias=True, seed=1, group_size=1):
@@ -41,31 +39,18 @@ def numpy_logits(head, query):
 def test_every_way_to_a_logit_agrees(shape, num_queries, group_size, use_bias):
     head = make_head(*shape, use_bias=use_bias, group_size=group_size)
     query = queries(num_queries, shape[2])
-    want = numpy_logits(head, query)
-    np.testing.assert_allclose(head(query), want, **CLOSE)
-    np.testing.assert_allclose(head.blocks(query)(0, shape[0]), want, **CLOSE)
-    ids = np.random.default_rng(0).integers(-1, shape[0], size=(num_queries, 5)).astype(np.int32)
-    scored = np.where(ids >= 0, np.take_along_axis(want, np.maximum(ids, 0), 1), 0)
-    np.testing.assert_allclose(head.score(query, tf.constant(ids)), scored, **CLOSE)
-    shared = np.where(ids[:1] >= 0, want[:, np.maximum(ids[0], 0)], 0)
-    np.testing.assert_allclose(head.score(query, tf.constant(ids[0])), shared, **CLOSE)
+    check_logits(head, query, numpy_logits(head, query))
 
 
 def test_sequence_queries():
     head, query = make_head(), queries(6, 7)
-    np.testing.assert_allclose(
-        head(query.reshape(2, 3, 7)), numpy_logits(head, query).reshape(2, 3, 9), **CLOSE
-    )
+    check_sequences(head, query, numpy_logits(head, query))
 
 
 @pytest.mark.parametrize(("num_classes", "num_queries"), [(1, 1), (13, 1), (50, 3)])
-def test_top_k_equals_ranking_all_logits(tiny_blocks, num_classes, num_queries):  # noqa: F811
+def test_top_k_equals_ranking_all_logits(tiny_blocks, num_classes, num_queries):
     head, query = make_head(num_classes), queries(num_queries, 7)
-    logits, k = numpy_logits(head, query), min(4, num_classes)
-    scores, ids = head.top_k(query, k)
-    want = np.argsort(-logits, axis=1, kind="stable")[:, :k]
-    np.testing.assert_array_equal(ids, want)
-    np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), **CLOSE)
+    check_top_k(head, query, numpy_logits(head, query), min(4, num_classes))
 
 
 def test_the_gradient_of_chosen_scores_is_sparse():
@@ -177,12 +162,12 @@ def test_it_learns(sampler, loss):
     assert history["val_loss"][-1] < 0.6 * history["val_loss"][0]
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("fraction", [0.0, 0.01, 0.4, 1.0])
 def test_rewiring_moves_the_weakest(fraction):
     head = make_head(50, 5, 40)
     before, old = dense_weights(head), tf_variable(head.kernel).numpy()
     logs = head.rewire(fraction)
-    num_moved = round(5 * fraction)
+    num_moved = max(round(5 * fraction), 1 if fraction else 0)
     indices, kernel = tf_variable(head.indices).numpy(), tf_variable(head.kernel).numpy()
     assert logs["moved"] == 50 * num_moved
     assert all(len(set(row)) == 5 for row in indices) and indices.min() >= 0 and indices.max() < 40
@@ -195,14 +180,14 @@ def test_rewiring_moves_the_weakest(fraction):
         np.testing.assert_allclose(logs["dropped_magnitude"], np.sort(np.abs(old), 1)[:, :num_moved].mean())
 
 
-@pytest.mark.parametrize("group_size", [4, 100])
-def test_a_group_moves_an_input_for_all_its_classes(group_size):
+@pytest.mark.parametrize("group_size", [1, 4, 100])
+def test_a_group_moves_an_input_for_all_its_classes_and_the_optimizer_forgets_the_dropped(group_size):
     x, y = learnable(64)
     head = UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0, group_size=group_size)
     model = make_model(None, losses.SquaredHinge(), head, optimizer=optimizers.LazyAdam(0.01))
     model.fit(x, y, verbose=0)
     old, read = tf_variable(head.kernel).numpy(), tf_variable(head.indices).numpy()
-    logs = head.rewire(0.25, model.optimizer)
+    logs, slots = head.rewire(0.25, model.optimizer), model.optimizer.slots_of(head.kernel)
     new, reads = tf_variable(head.kernel).numpy(), tf_variable(head.indices).numpy()
     assert logs["moved"] == NUM_CLASSES and all(len(set(row)) == 4 for row in reads)
     for group, (before, after) in enumerate(zip(read, reads, strict=True)):
@@ -212,33 +197,19 @@ def test_a_group_moves_an_input_for_all_its_classes(group_size):
         assert (new[classes, weakest] == 0).all()
         kept = np.delete(np.arange(4), weakest)
         np.testing.assert_array_equal(new[classes][:, kept], old[classes][:, kept])
-        momentum = model.optimizer.slots_of(head.kernel)["momentum"].numpy()[classes]
+        momentum, squares = (slots[name].numpy()[classes] for name in ("momentum", "velocity"))
         assert (momentum[:, weakest] == 0).all() and (momentum[:, kept] != 0).any()
+        np.testing.assert_allclose(squares[:, weakest], squares[:, kept].mean(1), rtol=1e-5)
 
 
-def test_groups_of_one_are_the_head_without_groups():
-    single, head = UniformSparseHead(20, 3, seed=1), make_head(20, 3, 9, use_bias=False, group_size=1)
-    query = queries(5, 9)
-    np.testing.assert_array_equal(single(query), head(query))
-    assert tf_variable(head.indices).shape == (20, 3)
+def test_a_group_has_one_row_of_inputs():
+    assert tf_variable(make_head(20, 3, 9).indices).shape == (20, 3)
     assert tf_variable(make_head(20, 3, 9, group_size=8).indices).shape == (3, 3)
 
 
 def test_classes_of_groups_cannot_change():
     with pytest.raises(ValueError, match="group_size=4 cannot change"):
         make_head(group_size=4).config_for(np.arange(9))
-
-
-@pytest.mark.parametrize("bad", [0, 2.0])
-def test_group_size_is_checked(bad):
-    with pytest.raises(ValueError, match="group_size must be an integer of at least 1"):
-        UniformSparseHead(5, 2, group_size=bad)
-
-
-@pytest.mark.parametrize("fan_in", [1, 3, 5])
-def test_few_connections_move_too(fan_in):
-    logs = make_head(20, fan_in, 40).rewire(0.1)
-    assert logs["moved"] == 20
 
 
 def test_every_rewire_is_different_and_the_seed_decides():
@@ -264,31 +235,6 @@ def test_new_connections_are_not_those_that_neighbours_had():
         assert max(same) < 0.05
 
 
-def test_the_optimizer_forgets_the_dropped():
-    x, y = learnable(64)
-    head = UniformSparseHead(NUM_CLASSES, 4, use_bias=True, seed=0)
-    model = make_model(None, losses.SquaredHinge(), head, optimizer=optimizers.LazyAdam(0.01))
-    model.fit(x, y, verbose=0)
-    old = tf_variable(head.kernel).numpy()
-    head.rewire(0.25, model.optimizer)
-    shape = [NUM_CLASSES, 4]
-    slots = [tf_variable(v).numpy() for v in model.optimizer.variables if list(v.shape) == shape]
-    slots = [slot for slot in slots if (slot != 0).any()]
-    assert len(slots) == 2
-    moved = tf_variable(head.kernel).numpy() != old
-    assert moved.sum() == NUM_CLASSES
-    momentum, squares = sorted(slots, key=lambda slot: slot.min())
-    assert (momentum[moved] == 0).all() and (momentum[~moved] != 0).any()
-    others = squares[~moved].reshape(NUM_CLASSES, 3)
-    np.testing.assert_allclose(squares[moved], others.mean(1), rtol=1e-5)
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.1])
-def test_the_fraction_is_checked(bad):
-    with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\], but got {bad}"):
-        make_head().rewire(bad)
-
-
 def test_a_class_of_a_group_whose_weights_are_not_finite_is_named():
     head = make_head(40, 3, 20, group_size=16)
     weights = tf_variable(head.kernel).numpy()
@@ -302,14 +248,17 @@ def test_no_input_is_left_to_grow():
     assert make_head(6, 7, 7).rewire(0.5)["moved"] == 0
 
 
-@pytest.mark.parametrize("bad", [0, 2.0, None])
-def test_fan_in_is_checked(bad):
-    with pytest.raises(ValueError, match="seed must be an integer of at least 0, but got -1"):
-        make_head(seed=-1)
-    with pytest.raises(ValueError, match="fan_in must be an integer of at least 1"):
-        UniformSparseHead(5, bad)
-
-
-def test_more_connections_than_inputs():
-    with pytest.raises(ValueError, match="fan_in is 8, but there are only 7 inputs"):
-        make_head(5, 8, 7)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        *((lambda bad=bad: UniformSparseHead(5, bad), "fan_in must be an int") for bad in (0, 2.0, None)),
+        *((lambda bad=bad: make_head(group_size=bad), "group_size must be an int") for bad in (0, 2.0)),
+        (lambda: make_head(seed=-1), "seed must be an integer of at least 0, but got -1"),
+        (lambda: make_head(5, 8, 7), "fan_in is 8, but there are only 7 inputs"),
+        (lambda: make_head().rewire(-0.1), r"fraction must be in \[0, 1\], but got -0.1"),
+        (lambda: make_head().rewire(1.1), r"fraction must be in \[0, 1\], but got 1.1"),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
