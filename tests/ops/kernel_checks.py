@@ -1,6 +1,9 @@
 import functools
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from scipy import stats
 
 from tfxc.ops import library
 
@@ -24,3 +27,18 @@ def both_ways(*functions):
         pytest.param(*functions, marks=pytest.mark.kernels, id="compiled"),
         pytest.param(*map(without_kernel, functions), id="stock"),
     ]
+
+
+def check_independent(ids, probs):
+    """Ids [N, S] of four classes: neighbouring draws of a query, and of neighbouring queries."""
+    for first, second in [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]:
+        observed = np.bincount((4 * first + second).ravel(), minlength=16)
+        assert stats.chisquare(observed, np.outer(probs, probs).ravel() * observed.sum()).pvalue > 1e-3
+
+
+def check_seeds(draw, least_changed):
+    """The same seed gives the same draws, eagerly and in a graph, and other ones most of them others."""
+    first, again = draw([11, 12]), tf.function(draw)(tf.constant([11, 12], tf.int64))
+    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
+    for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
+        assert (draw(other)[0] != first[0]).numpy().mean() > least_changed

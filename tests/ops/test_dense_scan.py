@@ -46,16 +46,19 @@ def test_huge_logits(reduction):
         close(one, other, rtol=1e-3)
 
 
+def scan(query, table, bias=None, **options):
+    """``dense_scan`` over all rows of a variable."""
+    bias = tf.zeros([0]) if bias is None else bias
+    return dense_scan(query, table.handle, bias, num_classes=table.shape[0], **options)
+
+
 def test_the_lower_id_wins_and_nothing_else_ranks():
     rows = np.array([[1.0], [2.0], [2.0], [np.nan], [2.0], [-np.inf]], np.float32)
-    table, options = tf.Variable(rows), {"num_classes": 6, "k": 6}
-    _, scores, ids = dense_scan(np.ones([2, 1], np.float32), table.handle, tf.zeros([0]), **options)
+    table, query = tf.Variable(rows), tf.ones([2, 1])
+    _, scores, ids = scan(query, table, k=6)
     assert ids.numpy().tolist() == 2 * [[1, 2, 4, 0, -1, -1]]
     assert scores.numpy()[0].tolist() == [2, 2, 2, 1, -np.inf, -np.inf]
-    exclude = tf.constant([[4, 1], [-1, 99]])
-    _, _, ids = dense_scan(
-        np.ones([2, 1], np.float32), table.handle, tf.zeros([0]), exclude=exclude, **options
-    )
+    _, _, ids = scan(query, table, k=6, exclude=tf.constant([[4, 1], [-1, 99]]))
     assert ids.numpy().tolist() == [[2, 0, -1, -1, -1, -1], [1, 2, 4, 0, -1, -1]]
 
 
@@ -65,7 +68,7 @@ def test_ties_everywhere():
     query = random.integers(-2, 3, (60, 3)).astype(np.float32)
     table = tf.Variable(rows)
     for k in (1, 7, 4000):
-        _, scores, ids = dense_scan(query, table.handle, tf.zeros([0]), num_classes=5000, k=k)
+        _, scores, ids = scan(query, table, k=k)
         want = tf.math.top_k(query @ rows.T, k)
         np.testing.assert_array_equal(scores, want.values)
         np.testing.assert_array_equal(ids, want.indices)
@@ -74,7 +77,7 @@ def test_ties_everywhere():
 def test_among_many_scores_of_zero_the_lowest_ids_win():
     table = tf.Variable(np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32))
     for _ in range(300):  # whichever thread comes first
-        _, scores, ids = dense_scan(tf.zeros([49, 64]), table.handle, tf.zeros([0]), num_classes=20_000, k=5)
+        _, scores, ids = scan(tf.zeros([49, 64]), table, k=5)
         assert not scores.numpy().any() and (ids.numpy() == np.arange(5)).all()
 
 
@@ -116,30 +119,22 @@ def test_many_queries_rank_to_the_bit_as_few_do(kind, dim, use_bias, normalize):
         usual = random.normal(size=(48, dim))
         queries = np.concatenate([usual, rows[:48], 1e-23 * usual[:5]]).astype(np.float32)
     bias = 1e-3 * random.normal(size=20_001 * use_bias).astype(np.float32)
-    table = tf.Variable(rows)
-    options = {"num_classes": 20_001, "normalize": normalize, "k": 10}
-    _, scores, ids = dense_scan(queries, table.handle, bias, **options)
-    for first, count in [
-        *((first, 16) for first in range(0, len(queries), 16)),
-        (0, 1),
-        (47, 2),
-        (48, 3),
-        (97, 4),
-    ]:
+    table, options = tf.Variable(rows), {"normalize": normalize, "k": 10}
+    _, scores, ids = scan(queries, table, bias, **options)
+    sixteen = ((first, 16) for first in range(0, len(queries), 16))
+    for first, count in [*sixteen, (0, 1), (47, 2), (48, 3), (97, 4)]:
         part = slice(first, first + count)
-        _, few_scores, few_ids = dense_scan(queries[part], table.handle, bias, **options)
+        _, few_scores, few_ids = scan(queries[part], table, bias, **options)
         np.testing.assert_array_equal(ids[part], few_ids)
         np.testing.assert_array_equal(scores[part], few_scores)
 
 
 @pytest.mark.parametrize("step", [-300.0, -30.0, 30.0, 300.0])
 def test_log_sum_exp_of_logits_that_rise_or_fall_from_tile_to_tile(step):
-    logits = step * (np.arange(20 * TILE_CLASSES) // TILE_CLASSES) + np.random.default_rng(0).normal(
-        size=20 * TILE_CLASSES
-    )
+    size = 20 * TILE_CLASSES
+    logits = step * (np.arange(size) // TILE_CLASSES) + np.random.default_rng(0).normal(size=size)
     table = tf.Variable(logits[:, np.newaxis].astype(np.float32))
-    options = {"num_classes": len(logits), "reduction": "logsumexp"}
-    reduced, _, _ = dense_scan(tf.ones([50, 1]), table.handle, tf.zeros([0]), **options)
+    reduced, _, _ = scan(tf.ones([50, 1]), table, reduction="logsumexp")
     want = np.logaddexp.reduce(table.numpy()[:, 0].astype(np.float64))
     np.testing.assert_allclose(reduced, np.full(50, want), rtol=1e-6)
 
@@ -186,9 +181,9 @@ def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(reduction, qu
 def test_a_bias_of_minus_infinity_is_no_class(reduction):
     table, query = tf.Variable(tf.ones([200, 1])), tf.ones([50, 1])
     bias = tf.where(tf.range(200) % 3 == 0, 0.5, float("-inf"))
-    reduced, _, _ = dense_scan(query, table.handle, bias, num_classes=200, reduction=reduction)
+    reduced, _, _ = scan(query, table, bias, reduction=reduction)
     others = tf.Variable(tf.ones([67, 1]))
-    want, _, _ = dense_scan(query, others.handle, tf.fill([67], 0.5), num_classes=67, reduction=reduction)
+    want, _, _ = scan(query, others, tf.fill([67], 0.5), reduction=reduction)
     np.testing.assert_allclose(reduced, want, rtol=1e-6)
     _, of_rows, of_bias = dense_scan_gradient(
         query, table.handle, bias, reduced, tf.ones([50]), num_classes=200, reduction=reduction
@@ -201,7 +196,6 @@ def test_a_bias_of_minus_infinity_is_no_class(reduction):
 @EVERY_REDUCTION
 def test_it_takes_no_longer_than_a_few_matrix_products(reduction):
     query, table = tf.ones([480, 64]), tf.Variable(tf.ones([20_000, 64]))
-    given, options = (query, table.handle, tf.zeros([0])), {"num_classes": 20_000, "reduction": reduction}
 
     def least_time(compute):
         times = []
@@ -212,8 +206,8 @@ def test_it_takes_no_longer_than_a_few_matrix_products(reduction):
         return min(times)
 
     product = least_time(lambda: tf.matmul(query, table, transpose_b=True)[0, 0])
-    scan = least_time(lambda: dense_scan(*given, **options)[0])
-    assert scan < 6 * product  # kernels whose vectors the compiler left in memory take thirty
+    scanned = least_time(lambda: scan(query, table, reduction=reduction)[0])
+    assert scanned < 6 * product  # kernels whose vectors the compiler left in memory take thirty
 
 
 @EVERY_REDUCTION
@@ -225,9 +219,7 @@ def test_nan_and_infinity_are_not_lost(reduction):
     _, of_rows, _ = problem.gradient(reduced, reduction)
     assert np.isnan(of_rows[20]).all()
     lowest = tf.Variable(tf.fill([9, 1], float("-inf")))
-    reduced, _, _ = dense_scan(
-        tf.ones([1, 1]), lowest.handle, tf.zeros([0]), num_classes=9, reduction="logsumexp"
-    )
+    reduced, _, _ = scan(tf.ones([1, 1]), lowest, reduction="logsumexp")
     assert float(reduced[0]) == float("-inf")
 
 
@@ -242,7 +234,7 @@ def test_rows_of_zeros_have_a_norm():
 def test_without_dimensions_the_bias_ranks():
     table, bias = tf.Variable(tf.zeros([3000, 0])), tf.range(-3000.0, 0.0)
     for queries in (1, 16, 48, 100):
-        _, scores, ids = dense_scan(tf.zeros([queries, 0]), table.handle, bias, num_classes=3000, k=3)
+        _, scores, ids = scan(tf.zeros([queries, 0]), table, bias, k=3)
         assert (ids.numpy() == [2999, 2998, 2997]).all() and (scores.numpy() == [-1, -2, -3]).all()
 
 

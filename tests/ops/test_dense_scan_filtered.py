@@ -29,12 +29,8 @@ def test_every_size(size):
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("threshold", [2**-12, 0.02, 0.3])
 def test_options(threshold, normalize, use_bias):
-    scale = 12 if normalize else 2
-    problem = Problem(
-        100, 1500, 20, use_bias=use_bias, normalize=normalize, row_offset=3, scale=scale / np.sqrt(20)
-    )
-    ids = check_filtered(problem, threshold)
-    assert len(ids) > 0
+    options = {"use_bias": use_bias, "normalize": normalize, "scale": (12 if normalize else 2) / np.sqrt(20)}
+    assert len(check_filtered(Problem(100, 1500, 20, row_offset=3, **options), threshold)) > 0
 
 
 def test_leaves_out_tiles_and_queries_of_tiles():
@@ -83,9 +79,7 @@ def test_nan_stays():
 
 def test_without_queries():
     of_query, ids, of_rows, of_bias = Problem(0, 200, 3, use_bias=True).filtered(0.5)
-    assert (
-        of_query.shape == (0, 3) and ids.shape == (0,) and of_rows.shape == (0, 3) and of_bias.shape == (0,)
-    )
+    assert of_query.shape == of_rows.shape == (0, 3) and ids.shape == of_bias.shape == (0,)
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -100,27 +94,22 @@ def test_with_more_behind(threshold, use_bias):
 
 def test_bad_input():
     problem = Problem(4, 200, 3)
-    given = *problem.given, tf.zeros([4]), problem.upstream
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tile_maxima must be \[3, 4\]"):
-        dense_scan_filtered_gradient(
-            *given, tf.zeros([2, 4]), problem.more(0), threshold=0.5, **problem.options
-        )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a probability below 1, negative, but is 0"):
-        dense_scan_filtered_gradient(
-            *given, tf.zeros([3, 4]), problem.more(0), threshold=1.0, **problem.options
-        )
+
+    def gradient(maxima, more, threshold):
+        given = *problem.given, tf.zeros([4]), problem.upstream, maxima, more
+        return dense_scan_filtered_gradient(*given, threshold=threshold, **problem.options)
+
+    none, two = problem.more(0), (problem.more(2)[0], tf.zeros([2, 4]), tf.zeros([0]))
+    for maxima, more, threshold, message in (
+        (tf.zeros([2, 4]), none, 0.5, r"tile_maxima must be \[3, 4\]"),
+        (tf.zeros([3, 4]), none, 1.0, "a probability below 1, negative, but is 0"),
+        (tf.zeros([3, 4]), two, 0.5, r"2 more classes must be \[2,3\] and \[0\]"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            gradient(maxima, more, threshold)
+    options = {"exclude": tf.zeros([4, 0], tf.int32), "reduction": "none", "with_tile_maxima": True}
     with pytest.raises(tf.errors.InvalidArgumentError, match="with_tile_maxima needs a reduction"):
-        library.load().tfxc_dense_scan(
-            *problem.given,
-            k=0,
-            exclude=tf.zeros([4, 0], tf.int32),
-            reduction="none",
-            num_classes=200,
-            with_tile_maxima=True,
-        )
-    more = problem.more(2)[0], tf.zeros([2, 4]), tf.zeros([0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"2 more classes must be \[2,3\] and \[0\]"):
-        dense_scan_filtered_gradient(*given, tf.zeros([3, 4]), more, threshold=0.5, **problem.options)
+        library.load().tfxc_dense_scan(*problem.given, k=0, num_classes=200, **options)
 
 
 @pytest.mark.parametrize("queries", [5, 16, 49])

@@ -30,11 +30,19 @@ def make_tables(family, num_queries, power=1, seed=1):
     return np.random.default_rng(seed).random(shape).astype(np.float32) ** power
 
 
+def problem(num_classes, num_buckets, num_repetitions, num_queries, power=1):
+    family = make_family(num_classes, num_buckets, num_repetitions)
+    return family, make_tables(family, num_queries, power)
+
+
+NUMPY_DECODERS = {"mean": np.mean, "min": np.min, "median": np.median}
+
+
 def numpy_scores(tables, family, decoder):
     """Scores of all classes [B, L] in float64."""
     buckets = family.buckets(tf.range(family.num_keys)).numpy()
     values = [tables[:, r, own].astype(np.float64) for r, own in enumerate(buckets)]
-    return {"mean": np.mean, "min": np.min, "median": np.median}[decoder](values, axis=0)
+    return NUMPY_DECODERS[decoder](values, axis=0)
 
 
 def check(found, scores, k, exclude=None):
@@ -55,13 +63,12 @@ def check(found, scores, k, exclude=None):
 @pytest.mark.parametrize("num_repetitions", [1, 2, 3, 4, 7])
 def test_decode(decoder, num_repetitions):
     values = np.random.default_rng(0).random((num_repetitions, 5, 3))
-    want = {"mean": np.mean, "min": np.min, "median": np.median}[decoder](values, axis=0)
+    want = NUMPY_DECODERS[decoder](values, axis=0)
     np.testing.assert_allclose(decode(list(tf.constant(values)), decoder), want)
 
 
 def test_class_scores(decoder):
-    family = make_family(40, 6, 3)
-    tables = make_tables(family, 4)
+    family, tables = problem(40, 6, 3, 4)
     ids = np.random.default_rng(0).integers(40, size=(4, 5))
     want = numpy_scores(tables, family, decoder)
     found = class_scores(tf.constant(tables), family, ids, decoder)
@@ -75,8 +82,7 @@ def test_class_scores(decoder):
     [(1, 1, 1, 1), (2, 1, 3, 2), (7, 20, 2, 5), (40, 6, 4, 3), (97, 97, 5, 17), (1000, 64, 3, 33)],
 )
 def test_the_best_of_all(top_k, decoder, num_classes, num_buckets, num_repetitions, num_queries):
-    family = make_family(num_classes, num_buckets, num_repetitions)
-    tables = make_tables(family, num_queries)
+    family, tables = problem(num_classes, num_buckets, num_repetitions, num_queries)
     scores = numpy_scores(tables, family, decoder)
     for k in {1, min(5, num_classes), num_classes}:
         check(top_k(tf.constant(tables), family, k, decoder=decoder), scores, k)
@@ -87,9 +93,7 @@ def test_the_best_of_all(top_k, decoder, num_classes, num_buckets, num_repetitio
 @pytest.mark.parametrize("place", ["classes", "buckets", "repetitions", "queries"])
 def test_the_best_at_every_size(place, size):
     sizes = {"classes": 70, "buckets": 9, "repetitions": 3, "queries": 2, place: size}
-    *hashes, num_queries = sizes.values()
-    family = make_family(*hashes)
-    tables = make_tables(family, num_queries, 9)
+    family, tables = problem(*sizes.values(), 9)
     k = min(size, sizes["classes"])
     for decoder in DECODERS:
         want = numpy_scores(tables, family, decoder)
@@ -102,18 +106,16 @@ def test_the_best_at_every_size(place, size):
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_many_classes_with_flat_and_peaked_scores(decoder, power, num_queries):
     """More classes than a thread takes at a time. Peaked, the best buckets decide; flat, they do not."""
-    family = make_family(150_001, 3000, 6)
-    tables = make_tables(family, num_queries, power)
+    family, tables = problem(150_001, 3000, 6, num_queries, power)
     found = mach_top_k(tf.constant(tables), family, 4, decoder=decoder)
     check(found, numpy_scores(tables, family, decoder), 4)
-    for one, other in zip(found, every_class(tables, family, 4, decoder=decoder), strict=True):
-        np.testing.assert_array_equal(one, other)
+    every = every_class(tables, family, 4, decoder=decoder)
+    tf.nest.map_structure(np.testing.assert_array_equal, found, every)
 
 
 @pytest.mark.kernels
 def test_a_query_is_ranked_alike_in_any_company():
-    family = make_family(80_000, 500, 4)
-    tables = make_tables(family, 40, 3)
+    family, tables = problem(80_000, 500, 4, 40, 3)
     scores, ids = mach_top_k(tables, family, 7)
     for row in (0, 15, 16, 39):
         alone = mach_top_k(tables[row : row + 1], family, 7)
@@ -134,8 +136,7 @@ def test_equal_scores_go_to_the_lower_id(top_k, k):
 @EVERY_WAY
 @pytest.mark.parametrize("num_queries", [2, 6])
 def test_excluded_classes(top_k, decoder, num_queries):
-    family = make_family(30, 8, 3)
-    tables = make_tables(family, num_queries)
+    family, tables = problem(30, 8, 3, num_queries)
     exclude = np.random.default_rng(2).integers(-1, 30, size=(num_queries, 12)).astype(np.int32)
     found = top_k(tf.constant(tables), family, 25, tf.constant(exclude), decoder)
     check(found, numpy_scores(tables, family, decoder), 25, exclude)
@@ -152,8 +153,7 @@ def test_everything_excluded(top_k):
 
 @pytest.mark.kernels
 def test_excluded_classes_are_passed_over_where_the_best_buckets_decide():
-    family = make_family(100_000, 4000, 6)
-    tables = make_tables(family, 2, 60)
+    family, tables = problem(100_000, 4000, 6, 2, 60)
     first = mach_top_k(tables, family, 8)[1]
     found = mach_top_k(tables, family, 6, first[:, :5])
     check(found, numpy_scores(tables, family, "mean"), 6, first[:, :5].numpy())
@@ -161,8 +161,7 @@ def test_excluded_classes_are_passed_over_where_the_best_buckets_decide():
 
 @EVERY_WAY
 def test_nan_is_never_among_the_best(top_k, decoder):
-    family = make_family(20, 4, 2)
-    tables = make_tables(family, 5)
+    family, tables = problem(20, 4, 2, 5)
     tables[3] = np.nan
     scores, ids = top_k(tf.constant(tables), family, 3, decoder=decoder)
     assert (ids[3].numpy() == -1).all() and np.isneginf(scores[3]).all()
@@ -178,8 +177,7 @@ def test_no_query(top_k):
 
 @EVERY_WAY
 def test_in_a_graph_of_unknown_batch_with_k_as_a_tensor(top_k):
-    family = make_family(50, 8, 3)
-    tables = make_tables(family, 4)
+    family, tables = problem(50, 8, 3, 4)
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3, 8]), tf.TensorSpec([], tf.int32)])
     def ranked(tables, k):
@@ -199,8 +197,7 @@ def test_no_gradient(top_k):
 
 @pytest.mark.parametrize("num_probes", [1, 4, 40])
 def test_probed_buckets_are_exact_where_the_worst_of_them_is_low(decoder, num_probes):
-    family = make_family(2000, 40, 5)
-    tables = make_tables(family, 50, 25)
+    family, tables = problem(2000, 40, 5, 50, 25)
     want = numpy_scores(tables, family, decoder)
     probed = without_kernel(mach_top_k_probed)
     scores, ids = probed(tf.constant(tables), family, 3, num_probes, decoder=decoder)
@@ -261,8 +258,7 @@ def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape
 
 @EVERY_PROBED
 def test_buckets_of_nan_take_no_probe(top_k, decoder):
-    family = make_family(5000, 50, 3)
-    tables = make_tables(family, 2, power=8)
+    family, tables = problem(5000, 50, 3, 2, power=8)
     tables[:, :, :4] = np.nan
     scores = numpy_scores(tables, family, decoder)
     scores[np.isnan(scores)] = -np.inf
@@ -274,16 +270,12 @@ def test_buckets_of_nan_take_no_probe(top_k, decoder):
 @EVERY_WAY
 @pytest.mark.parametrize("num_queries", [1, 5])
 def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queries):
-    family = make_family(50, 10, 3)
-    tables = make_tables(family, num_queries)
+    family, tables = problem(50, 10, 3, num_queries)
     tables[:, 1, 4] = np.nan
     scores = numpy_scores(tables, family, decoder)
     assert np.isnan(scores).any()
-    check(
-        top_k(tf.constant(tables), family, 50, decoder=decoder),
-        np.where(np.isnan(scores), -np.inf, scores),
-        50,
-    )
+    scores[np.isnan(scores)] = -np.inf
+    check(top_k(tf.constant(tables), family, 50, decoder=decoder), scores, 50)
 
 
 @pytest.mark.parametrize("top_k", both_ways(mach_top_k))
@@ -325,8 +317,7 @@ def test_bad_input_is_an_error():
 
 
 def test_other_dtypes_take_the_stock_path():
-    family = make_family(30, 8, 3)
-    tables = make_tables(family, 2)
+    family, tables = problem(30, 8, 3, 2)
     scores, ids = mach_top_k(tf.constant(tables, tf.float64), family, 4)
     assert scores.dtype == tf.float64
     np.testing.assert_array_equal(ids, without_kernel(mach_top_k)(tf.constant(tables), family, 4)[1])
@@ -338,8 +329,7 @@ def test_probes_may_be_a_tensor():
     for num_probes, same in ((2, 2), (99, 8), (0, 1)):
         got = mach_top_k_probed(tables, family, 5, tf.constant(num_probes))
         want = without_kernel(mach_top_k_probed)(tables, family, 5, same)
-        for one, other in zip(got, want, strict=True):
-            np.testing.assert_array_equal(one, other)
+        tf.nest.map_structure(np.testing.assert_array_equal, got, want)
 
 
 def test_more_probes_find_more_of_many_classes(decoder):

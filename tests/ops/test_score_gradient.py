@@ -4,24 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from kernel_checks import EVERY_SIZE
+from row_update_checks import RULES
 
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores
-from tfxc.ops.row_updates import AdamHyper, lazy_adam_update, row_sgd_update, rowwise_adagrad_update
 from tfxc.ops.score_gradient import score_gradient_behind
 
 pytestmark = pytest.mark.kernels
-
-# name -> (update, shapes of the slots)
-RULES = {
-    "adam": (
-        lambda *variables: lazy_adam_update(*variables, AdamHyper(0.01, 0.9, 0.999, 1e-7)),
-        lambda shape: [shape, shape],
-    ),
-    "sgd": (lambda *variables: row_sgd_update(*variables, 0.5), lambda shape: []),
-    "adagrad": (lambda *variables: rowwise_adagrad_update(*variables, 0.3, 1e-8), lambda shape: [shape[:1]]),
-}
 
 
 def log_sum(table, query, ids, **options):
@@ -36,7 +26,7 @@ def random_variables(rule, shape, dtype=tf.float32):
     random = np.random.default_rng(0)
     table = tf.Variable(tf.cast(random.normal(size=shape), dtype))
     return [table] + [
-        tf.Variable(random.uniform(0.1, 1, own).astype(np.float32)) for own in RULES[rule][1](shape)
+        tf.Variable(random.uniform(0.1, 1, own).astype(np.float32)) for own in RULES[rule][2](shape)
     ]
 
 

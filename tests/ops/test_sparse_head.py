@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from sparse_head_checks import BY_NAME, Problem, check_gradients, reference
+from sparse_head_checks import BY_NAME, Problem, check_gradients, check_reduction, reference
 
 from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
@@ -33,21 +33,13 @@ def test_logits(path, shape, part):
     problem = Problem(*shape)
     start, stop = (int(round(share * shape[2])) for share in part)
     want = problem.logits[:, start:stop]
-    np.testing.assert_allclose(
-        sparse_head_logits(problem.query, *problem.given, start, stop, problem.group_size),
-        want,
-        rtol=1e-4,
-        atol=1e-5,
-    )
     upstream = np.random.default_rng(2).normal(size=want.shape).astype(np.float32)
     of_logits = np.zeros(problem.logits.shape)
     of_logits[:, start:stop] = upstream
 
     def total(query):
-        bias = tf.convert_to_tensor(problem.bias)
-        logits = sparse_head_logits(
-            query, problem.weights, problem.indices, bias, start, stop, problem.group_size
-        )
+        logits = sparse_head_logits(query, *problem.given, start, stop, problem.group_size)
+        np.testing.assert_allclose(logits, want, rtol=1e-4, atol=1e-5)
         return tf.reduce_sum(logits * upstream)
 
     check_gradients(problem, total, of_logits)
@@ -71,40 +63,32 @@ def test_logits_that_are_more_than_the_caches_hold(size):
 @REDUCTIONS
 def test_reductions(path, shape, reduction):
     problem, random = Problem(*shape), np.random.default_rng(3)
-    want, of_logits = reference(problem.logits, reduction)
-    upstream = random.normal(size=len(want)).astype(np.float32)
-    for_labels = random.normal(size=problem.ids.shape).astype(np.float32)
-
-    def total(query):
-        bias = tf.convert_to_tensor(problem.bias)
-        reduced, positives = sparse_head_reduce(
-            query, problem.weights, problem.indices, bias, problem.ids, BY_NAME[reduction], problem.group_size
-        )
-        np.testing.assert_allclose(reduced, want, rtol=1e-5)
-        np.testing.assert_allclose(positives, problem.chosen(), rtol=1e-4, atol=1e-5)
-        return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
-
-    of_logits = of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels)
-    check_gradients(problem, total, of_logits)
+    upstream, for_labels = (
+        random.normal(size=size).astype(np.float32) for size in (len(problem.query), problem.ids.shape)
+    )
+    check_reduction(problem, reduction, upstream, for_labels)
 
 
-@pytest.mark.parametrize("num_queries", [8, 16, 24, 32, 33])
+@pytest.mark.parametrize("num_queries", [8, 16, 17, 24, 32, 33])
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_queries, group_size):
     """Class 0 has no gradient of its own, and one label; it stands in the first or in the last query."""
     weights, bias = tf.Variable([[1.0], [1.0]]), tf.Variable([-10.0, 0.0])
     indices = tf.Variable(tf.zeros([2 // group_size, 1], tf.int32))
     query = tf.constant(np.linspace(1, 2, num_queries, dtype=np.float32)[:, np.newaxis])
+    beyond = 2 * (1 + query.numpy()[:, 0])
     for row in (0, num_queries - 1):
         labels = np.full((num_queries, 1), -1, np.int32)
         labels[row] = 0
         with tf.GradientTape() as tape:
+            tape.watch(query)
             given = query, weights, indices, tf.convert_to_tensor(bias), labels, SQUARED_HINGE, group_size
             reduced, positives = sparse_head_reduce(*given)
             loss = tf.reduce_sum(reduced) + 3 * tf.reduce_sum(positives)
-        of_weights, of_bias = tape.gradient(loss, [weights, bias])
-        np.testing.assert_allclose(of_bias, [3, 2 * (num_queries + query.numpy().sum())], rtol=1e-6)
+        of_query, of_weights, of_bias = tape.gradient(loss, [query, weights, bias])
+        np.testing.assert_allclose(of_bias, [3, beyond.sum()], rtol=1e-6)
         np.testing.assert_allclose(of_weights[0, 0], 3 * query[row, 0], rtol=1e-6)
+        np.testing.assert_allclose(of_query[:, 0], beyond + 3 * (np.arange(num_queries) == row), rtol=1e-5)
 
 
 @SHAPES
@@ -145,25 +129,6 @@ def test_labels_beyond_their_margin_leave_no_gradient(path):
     assert float(of_query[0, 0]) == 0 and of_weights[:, 0].numpy()[[0, 2]].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("num_queries", [8, 16, 17, 24, 32, 33])
-def test_a_label_keeps_its_gradient_where_all_else_is_beyond_the_margin(path, num_queries):
-    weights, indices = tf.Variable([[1.0], [1.0]]), tf.Variable([[0], [0]])
-    query = tf.random.uniform([num_queries, 1], 1.0, 2.0)
-    labels = tf.concat([tf.fill([num_queries - 1, 1], -1), [[0]]], axis=0)
-    bias = tf.constant([-10.0, 0.0])
-    with tf.GradientTape() as tape:
-        tape.watch([query, bias])
-        reduced, positives = sparse_head_reduce(query, weights, indices, bias, labels, SQUARED_HINGE)
-        loss = tf.reduce_sum(reduced) + 3 * tf.reduce_sum(positives)
-    of_query, of_weights, of_bias = tape.gradient(loss, [query, weights, bias])
-    beyond = 2 * (1 + query.numpy()[:, 0])
-    np.testing.assert_allclose(of_bias, [3.0, beyond.sum()], rtol=1e-5)
-    np.testing.assert_allclose(of_weights[0, 0], 3 * query[-1, 0], rtol=1e-5)
-    np.testing.assert_allclose(
-        of_query[:, 0], beyond + 3 * (np.arange(num_queries) == num_queries - 1), rtol=1e-5
-    )
-
-
 def test_classes_of_bias_minus_infinity_are_not_there(path):
     weights, indices = tf.Variable(tf.ones([40, 1])), tf.Variable(tf.zeros([40, 1], tf.int32))
     bias = np.full(40, -np.inf, np.float32)
@@ -182,15 +147,9 @@ def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(path, reducti
     problem, more = Problem(num_queries, 9, 40, 3, True, group_size), np.linspace(60, 200, 40)
     problem.bias.assign_add(more.astype(np.float32))
     problem.logits += more
-    want, of_logits = reference(problem.logits, reduction)
-
-    def total(query):
-        given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias), problem.ids
-        reduced, _ = sparse_head_reduce(*given, BY_NAME[reduction], group_size)
-        np.testing.assert_allclose(reduced, want, rtol=1e-5)
-        return tf.reduce_sum(reduced)
-
-    check_gradients(problem, total, of_logits)
+    check_reduction(
+        problem, reduction, np.ones(num_queries, np.float32), np.zeros_like(problem.ids, np.float32)
+    )
 
 
 @pytest.mark.kernels

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from kernel_checks import EVERY_SIZE
-from sparse_head_checks import BY_NAME, Problem, check_gradients, reference
+from sparse_head_checks import Problem, check_gradients, check_reduction
 
-from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
+from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits
 
 pytestmark = pytest.mark.kernels
 EVERY_PLACE = pytest.mark.parametrize("place", ["queries", "inputs", "classes", "fan_in"])
@@ -19,44 +19,36 @@ def zero_but_one(random, shape):
     return gradient
 
 
+def problem_of_size(place, size, num_queries, *options):
+    sizes = {"queries": num_queries, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
+    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
+    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
+    return Problem(*sizes.values(), *options)
+
+
 @EVERY_SIZE
 @EVERY_PLACE
 @pytest.mark.parametrize("group_size", [1, 5])
 def test_one_gradient_at_every_size(place, size, group_size):
-    sizes = {"queries": 20, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
-    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
-    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
-    problem, random = Problem(*sizes.values(), True, group_size), np.random.default_rng(size)
+    problem, random = problem_of_size(place, size, 20, True, group_size), np.random.default_rng(size)
     gradient = zero_but_one(random, problem.logits.shape)
 
     def logits(query):
-        bias = tf.convert_to_tensor(problem.bias)
-        given = query, problem.weights, problem.indices, bias, 0, sizes["classes"], group_size
+        given = query, *problem.given, 0, gradient.shape[1], group_size
         return tf.reduce_sum(sparse_head_logits(*given) * gradient)
 
     check_gradients(problem, logits, gradient)
     for reduction in ("squared_hinge", "softplus", "logsumexp"):
-        value, of_logits = reference(problem.logits, reduction)
-        upstream = zero_but_one(random, value.shape)
-        for_labels = zero_but_one(random, problem.ids.shape)
-
-        def reduced(query, reduction=reduction, value=value, upstream=upstream, for_labels=for_labels):
-            bias = tf.convert_to_tensor(problem.bias)
-            given = query, problem.weights, problem.indices, bias, problem.ids, BY_NAME[reduction], group_size
-            reduced, positives = sparse_head_reduce(*given)
-            np.testing.assert_allclose(reduced, value, rtol=1e-5)
-            return tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
-
-        check_gradients(problem, reduced, of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
+        upstream, for_labels = (
+            zero_but_one(random, shape) for shape in (len(problem.query), problem.ids.shape)
+        )
+        check_reduction(problem, reduction, upstream, for_labels)
 
 
 @EVERY_SIZE
 @EVERY_PLACE
 def test_candidates_with_one_gradient_at_every_size(place, size):
-    sizes = {"queries": 5, "inputs": 9, "classes": 21, "fan_in": 4, place: size}
-    sizes["inputs"] = max(sizes["inputs"], sizes["fan_in"]) if place != "inputs" else size
-    sizes["fan_in"] = min(sizes["fan_in"], sizes["inputs"])
-    problem = Problem(*sizes.values(), use_bias=False)
+    problem = problem_of_size(place, size, 5, False)
     upstream = zero_but_one(np.random.default_rng(size), problem.ids.shape)
 
     def total(query):
@@ -73,7 +65,7 @@ def test_hundreds_of_reductions_with_hardly_any_gradient():
     for trial in range(210):
         num_queries, num_classes, num_inputs = random.integers(1, [201, 60, 12])
         fan_in = random.integers(1, num_inputs + 1)
-        group_size = random.choice([1, 2, 3, 16, 100])
+        group_size = int(random.choice([1, 2, 3, 16, 100]))
         problem = Problem(num_queries, num_inputs, num_classes, fan_in, True, group_size)
         shift = np.where(random.random(num_classes) < 0.7, -12.0, 0.0).astype(np.float32)
         problem.bias.assign_add(shift)
@@ -82,17 +74,6 @@ def test_hundreds_of_reductions_with_hardly_any_gradient():
         keep = random.choice([0.02, 0.3, 1.0])
         upstream = (random.normal(size=num_queries) * (random.random(num_queries) < keep)).astype(np.float32)
         for_labels = random.normal(size=problem.ids.shape) * (random.random(problem.ids.shape) < 0.3)
-        for_labels = for_labels.astype(np.float32)
         reduction = ("squared_hinge", "softplus", "logsumexp")[trial % 3]
-        value, of_logits = reference(problem.logits, reduction)
-        query = tf.constant(problem.query)
-        with tf.GradientTape() as tape:
-            tape.watch(query)
-            given = query, problem.weights, problem.indices, tf.convert_to_tensor(problem.bias)
-            reduced, positives = sparse_head_reduce(*given, problem.ids, BY_NAME[reduction], int(group_size))
-            loss = tf.reduce_sum(reduced * upstream) + tf.reduce_sum(positives * for_labels)
-        got = tape.gradient(loss, [query, problem.weights, problem.bias])
-        want = problem.gradients(of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels))
-        np.testing.assert_allclose(reduced, value, rtol=5e-5, atol=1e-6)
-        for one, other in zip(got, want, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * max(1.0, np.abs(other).max()))
+        given = upstream, for_labels.astype(np.float32)
+        check_reduction(problem, reduction, *given, gradient_atol=2e-5, rtol=5e-5, atol=1e-6)
