@@ -15,6 +15,8 @@ from tfxc.serving import servable, update
 
 DIM, NUM_CLASSES = 6, 40
 NAMES = [f"item {number}" for number in range(NUM_CLASSES)]
+# A few random vectors fit no cell of so few classes well.
+FEW = pytest.mark.filterwarnings("ignore:The vectors in the cells of the index")
 HISTORIES = [["item 5", "new 2", "item 1", "unknown"], ["new 1", "item 8", "", ""]]
 
 
@@ -58,6 +60,7 @@ def answers(path, inputs, **options):
     return [{name.decode(): score for name, score in zip(*row, strict=True) if name} for row in rows]
 
 
+@FEW
 @pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.parametrize(
@@ -96,6 +99,7 @@ def test_one_after_another_ranks_as_all_vectors_do(tmp_path, kind, dtype):
         np.testing.assert_allclose([found[name] for name in want], list(want.values()), atol=5 * rounding)
 
 
+@FEW
 @pytest.mark.long
 @pytest.mark.traced
 def test_ids_and_rows_of_few_bits_stay(tmp_path):
@@ -107,6 +111,7 @@ def test_ids_and_rows_of_few_bits_stay(tmp_path):
         assert {**old, "new": new["new"]} == {**new, "item 3": old["item 3"]}
 
 
+@FEW
 @pytest.mark.traced
 @pytest.mark.parametrize("with_index", long_after(1, True, False))
 def test_attributes_follow(tmp_path, with_index):
@@ -208,6 +213,7 @@ def test_one_that_fails_leaves_nothing_and_the_old_version_whole(tmp_path, monke
     assert answers(tmp_path / "1", random(1, DIM))[0].keys() == {*NAMES}
 
 
+@FEW
 @pytest.mark.long
 @pytest.mark.traced
 def test_an_update_is_served_without_the_package(tmp_path):
