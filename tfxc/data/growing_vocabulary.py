@@ -35,7 +35,7 @@ class GrowingVocabulary(Vocabulary):
     Args:
         capacity: rows, at least 1: at least the distinct names of a batch, better those of as long a time as
             they are to be remembered.
-        half_life: above 0, uses of names; None for ten times the capacity.
+        half_life: above 0, uses of names; None for twice the capacity.
 
     Raises:
         ValueError: for a capacity or a half-life that is not positive.
@@ -64,7 +64,7 @@ class GrowingVocabulary(Vocabulary):
     def __init__(self, capacity: int, half_life: float | None = None) -> None:
         self.normalize = None
         self.capacity = positive_int(capacity, "capacity")
-        self.half_life = real_number(10 * self.capacity if half_life is None else half_life, "half_life")
+        self.half_life = real_number(2 * self.capacity if half_life is None else half_life, "half_life")
         if not 0 < self.half_life < float("inf"):
             raise ValueError(f"half_life must be a finite number of uses above 0, but got {half_life}.")
         # Steps of training move these: how many rows have names, and how many batches were trained on.
