@@ -9,7 +9,7 @@
 #endif
 
 namespace tfxc {
-namespace {
+namespace philox {  // not without a name: Clang would take a version of Fill for unused
 
 constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57, kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
 constexpr int kRounds = 10;
@@ -60,8 +60,8 @@ TFXC_AVX2 inline __attribute__((always_inline)) void Store(__m256i low, __m256i 
   std::copy_n(own, std::max<int64_t>(wanted, 0), to);
 }
 
-[[maybe_unused]] TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
-                                            uint64_t* __restrict second) {
+TFXC_AVX2 inline void Fill(const Seed& seed, uint32_t stream, int64_t count, uint64_t* __restrict first,
+                           uint64_t* __restrict second) {
   constexpr int kAtOnce = 2;  // vectors of four counters: one mixes while the other waits for a product
   const __m256i x1 = _mm256_set1_epi64x(stream);
   const __m256i x2 = _mm256_set1_epi64x(static_cast<int64_t>(seed.sequence));
@@ -136,13 +136,13 @@ TFXC_WIDE void FillWide(const Seed& seed, uint32_t stream, int64_t count, uint64
 }
 #endif
 
-}  // namespace
+}  // namespace philox
 
 void FillBits(const Seed& seed, uint32_t stream, int64_t count, uint64_t* first, uint64_t* second) {
 #ifdef TFXC_WIDE
-  if (HasWideRegisters()) return FillWide(seed, stream, count, first, second);
+  if (HasWideRegisters()) return philox::FillWide(seed, stream, count, first, second);
 #endif
-  Fill(seed, stream, count, first, second);
+  philox::Fill(seed, stream, count, first, second);
 }
 
 }  // namespace tfxc
