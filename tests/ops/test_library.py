@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import shutil
 import stat
 import warnings
 from pathlib import Path
@@ -222,3 +223,33 @@ def test_build_without_a_compiler_names_what_to_install(build_module, tmp_path, 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(build_module.CompilerNotFoundError, match=r"g\+\+, c\+\+, clang\+\+\)"):
         build_module.find_compiler()
+
+
+@pytest.mark.parametrize(
+    ("macros", "problem"),
+    [
+        ({"__GNUC__": 11}, None),
+        ({"__GNUC__": 10}, "GCC 10"),
+        ({"__GNUC__": 4, "__clang_major__": 16}, None),
+        ({"__GNUC__": 4, "__clang_major__": 15}, "Clang 15"),
+        ({}, "another compiler"),
+    ],
+)
+def test_compilers_are_told_apart(build_module, tmp_path, macros, problem):
+    text = "\n".join(f"#define {name} {version}" for name, version in macros.items())
+    script = tmp_path / "compiler"
+    script.write_text(f"#!/bin/sh\necho '{text}'")
+    script.chmod(0o755)
+    assert build_module._what_is_wrong([str(script)], build_module.LEAST_GCC) == problem
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("compiler", ["clang++-16", "aarch64-linux-gnu-g++"])
+def test_another_compiler_takes_the_kernels_without_a_warning(build_module, tmp_path, monkeypatch, compiler):
+    if not shutil.which(compiler):
+        pytest.skip(f"there is no {compiler}")
+    monkeypatch.setenv("TFXC_WERROR", "1")
+    command = [compiler, *build_module.COMPILE_FLAGS, f"-I{build_module.SOURCES}"]
+    for source in build_module.SOURCES.glob("*/*.cc"):
+        if source.stem != "op" and not source.stem.endswith("_cpu"):  # these include TensorFlow
+            build_module._compile(source, tmp_path, command)
