@@ -279,10 +279,7 @@ def test_sources_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="frame is an empty list"):
         from_frame([], "u", "i")
     paths = [written(tmp_path, "u,i\nann,tea\n", name) for name in ("a.csv", "b.tsv")]
-    with pytest.raises(
-        ValueError, match=r"holds files of several kinds, .csv and .tsv: pass a pattern such as"
-    ):
-        from_frame(tmp_path, "u", "i")
+    assert len(from_frame(tmp_path, "u", "i").items) == 2
     with pytest.raises(
         ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'parq"
     ):

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from tfxc.arguments import one_of, seed_int
 
 
@@ -25,11 +23,6 @@ class Choices:
         seed_int(self.seed)
         if isinstance(self.missing, str) or not all(isinstance(name, str) for name in self.missing):
             raise ValueError(f'missing must be several texts, such as ("NULL", ""), but is {self.missing!r}.')
-
-    @property
-    def missing_names(self) -> pa.Array:
-        """The spellings of a missing name."""
-        return pa.array(list(self.missing), pa.large_string())
 
     @property
     def shuffle(self) -> int | None:

@@ -98,7 +98,7 @@ def find_files(source) -> list[File]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: for a folder of several kinds of text or of nothing, an empty list, or another scheme.
+        ValueError: for a folder of nothing, an empty list, or another scheme.
     """
     if isinstance(source, list | tuple):
         found = [file for part in source for file in find_files(part)]
@@ -155,12 +155,6 @@ def _in_folder(folder: File) -> list[File]:
             break
     else:
         chosen = [file for file in tables if not file.suffix] or files
-    suffixes = sorted({file.suffix for file in chosen})
-    if chosen and chosen[0].kind != "parquet" and len(suffixes) > 1:
-        raise ValueError(
-            f"The folder {folder} holds files of several kinds, {' and '.join(suffixes)}: pass a pattern "
-            f"such as {folder}/*{suffixes[0]}."
-        )
     if not chosen:
         raise ValueError(
             f'The folder {folder} holds no Parquet files (names that begin with "_" or "." do not count), '

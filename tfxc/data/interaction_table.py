@@ -49,7 +49,7 @@ class InteractionTable:
         bad: BadRows,
         choices: Choices,
     ):
-        missing = choices.missing_names
+        missing = pa.array(list(choices.missing), pa.large_string())
 
         def kind(name):
             return table.schema.field(name).type
@@ -101,7 +101,7 @@ class InteractionTable:
                 if len(arrays["users"]):
                     yield arrays
                 del arrays
-        self._bad.report(self._table.total(num_rows))
+        self._bad.report(num_rows + len(self._table.skipped))
         if not num_good:
             raise ValueError(f"{self._table.name} holds no interactions.")
 

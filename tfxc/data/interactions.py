@@ -74,7 +74,7 @@ def read_interactions(
     if delimiter == "":
         raise ValueError('delimiter must be a string between the fields, such as "," or "\\t", or None.')
     layout = None if columns is None else _layout(columns)
-    _head(lines)
+    lines.head()  # refuses JSON
     records = lines.fields(delimiter)
     first = next(records, None)
     if first is not None and is_typed(first):
@@ -143,7 +143,7 @@ def read_csv(
     choices = Choices(ties, seed, missing, time_format)
     lines = LineReader(path, on_error, encoding)
     wanted = [user, item, *time_columns(time)]
-    head = _head(lines)
+    head = lines.head()
     if delimiter is None:
         delimiter = delimiter_of(head, wanted, lines.file.suffix)
     records = lines.records(delimiter)
@@ -152,14 +152,6 @@ def read_csv(
         lines.report()  # the first line may be missing because it could not be read
     positions = [header.index(name) for name in own_names(wanted, header, path)]
     return _sequences(lines, records, header, positions, vocabulary, choices)
-
-
-def _head(lines: LineReader) -> str:
-    """Returns the start of a file; ValueError for one of JSON."""
-    head = lines.head()
-    if head.startswith("{"):
-        raise ValueError(f"{lines.path} holds JSON: tfxc.data.from_frame reads files of JSON lines (.jsonl).")
-    return head
 
 
 def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequences:

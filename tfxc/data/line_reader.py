@@ -47,9 +47,12 @@ class LineReader:
         self._encoding = known_encoding(encoding)
 
     def head(self) -> str:
-        """Returns the first 64 KiB as text."""
+        """Returns the first 64 KiB as text; ValueError for JSON, which has no fields or records."""
         with self._lines(None) as lines:
-            return lines.read(_HEAD).decode("utf-8", "replace").removeprefix(_MARK)
+            head = lines.read(_HEAD).decode("utf-8", "replace").removeprefix(_MARK)
+        if head.startswith("{"):
+            raise ValueError(f"{self.path} holds JSON: tfxc.data.from_frame reads JSON lines (.jsonl).")
+        return head
 
     def __iter__(self) -> Iterator[str]:
         size = self.file.size()

@@ -19,6 +19,11 @@ _ID = r"\d+(?:\.0*)?"
 _POINT = re.compile(rf"\s*((?:{_ID}(?:\s*,\s*{_ID})*\s*,?)?)((?:\s+{_ID}\s*:\s*{_NUMBER})*)\s*", re.ASCII)
 _PAIR = re.compile(rf"\s*({_ID})\s+({_ID})\s*", re.ASCII)
 _NOTHING = np.empty(0)
+_LAYOUTS = (
+    "Two numbers begin a file of features or labels alone: read_extreme_classification(features, labels=) "
+    "reads both. Three numbers begin a file of both features and labels. If it is a point, as in svmlight's "
+    "format: write that line above it. JSON is read by read_sparse_matrix(path, num_columns=)."
+)
 _MAX_SIZE = np.iinfo(np.int32).max
 _MAX_VALUE = np.finfo(np.float32).max
 
@@ -240,21 +245,8 @@ def _add(line, parts) -> str | None:
 def _header(line, path, num_parts) -> list[int]:
     expected = "num_points num_features num_labels" if num_parts == 2 else "num_rows num_columns"
     sizes = line.split()
-    are_sizes = all(size.isdecimal() for size in sizes)
-    if len(sizes) != num_parts + 1 or not are_sizes:
-        hint = ""
-        if are_sizes and num_parts == 2 and len(sizes) == 2:
-            hint = (
-                " Two numbers begin a file of features or labels alone: read_extreme_classification("
-                "features, labels=) reads both."
-            )
-        elif are_sizes and num_parts == 1 and len(sizes) == 3:
-            hint = " Three numbers begin a file of both features and labels, see read_extreme_classification."
-        elif line.startswith("{"):
-            hint = " JSON is read by read_sparse_matrix(path, num_columns=)."
-        elif ":" in line and _POINT.fullmatch(f" {line}"):
-            hint = " This is a point, as in svmlight's format: write that line above it."
-        raise ValueError(f"{path}: line 1 must be '{expected}', but is {line[:60]!r}.{hint}")
+    if len(sizes) != num_parts + 1 or not all(size.isdecimal() for size in sizes):
+        raise ValueError(f"{path}: line 1 must be '{expected}', but is {line[:60]!r}. {_LAYOUTS}")
     numbers = [int(size) for size in sizes]
     if max(numbers) > _MAX_SIZE:
         raise ValueError(f"{path}: line 1 is {line[:60]!r}, but ids have 32 bits: at most {_MAX_SIZE} each.")

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tfxc.data.sequences import Sequences
-from tfxc.data.times import UNITS, in_unit, point_in_time, unit_of
+from tfxc.data.times import UNITS, point_in_time, unit_of
 
 
 @dataclass(frozen=True)
@@ -152,17 +151,18 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
-            times: Any = sequences.times if len(sequences.times) else [None]
             unit = unit_of(sequences.times)
             remedy = (
-                f" Numbers are read as seconds, but these look like {UNITS[unit]}, from "
-                f"{in_unit(times.min(), unit)} to {in_unit(times.max(), unit)}: read the log with "
+                f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log with "
                 f'time_format="{unit}".'
                 if unit
                 else ""
             )
+            first, last = (
+                (sequences.times.min(), sequences.times.max()) if len(sequences.times) else (None, None)
+            )
             raise ValueError(
-                f"The {name} part would be empty: times run from {np.min(times)} to {np.max(times)}, "
+                f"The {name} part would be empty: times run from {first} to {last}, "
                 f"validation starts at {validation_start} and the test at {test_start}.{remedy}"
             )
     return Split(

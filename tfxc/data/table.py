@@ -9,6 +9,7 @@ import pyarrow as pa
 from tfxc.data.files import DAMAGED
 
 ROWS_PER_BATCH = 1 << 17
+_PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,11 @@ class Table:
         before = np.searchsorted(known - np.arange(len(known)), positions, side="right")
         return self.first + positions + before
 
-    def total(self, num_read: int) -> int:
-        """Returns the number of all rows of the table, of which so many were in the batches."""
-        return num_read + len(self.skipped)
-
 
 def plain_schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
     """Returns the schema of some columns, without string views, which few functions of Arrow accept."""
-    return pa.schema([(name, _without_views(given.field(name).type)) for name in columns])
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    own = without_categories(kind)
-    if pa.types.is_string_view(own):
-        return pa.large_string()
-    return pa.large_binary() if pa.types.is_binary_view(own) else kind
+    kinds = [(name, given.field(name).type) for name in columns]
+    return pa.schema([(name, _PLAIN.get(without_categories(kind), kind)) for name, kind in kinds])
 
 
 def without_categories(kind: pa.DataType) -> pa.DataType:

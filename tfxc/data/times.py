@@ -183,11 +183,6 @@ def unit_of(times: np.ndarray) -> str | None:
     )
 
 
-def in_unit(times: np.ndarray, unit: str) -> np.ndarray:
-    """Returns numbers of a unit as `datetime64[us]`."""
-    return _EPOCH + np.round(np.asarray(times, float) * _MICROSECONDS[unit]).astype("timedelta64[us]")
-
-
 def point_in_time(point, times: np.ndarray):
     """Returns a point in time in a form that compares with an array of times, numbers or datetime64.
 
