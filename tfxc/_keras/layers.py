@@ -40,6 +40,13 @@ def scope_of_own_classes(objects):
     return keras.saving.custom_object_scope(once)
 
 
+def config_of(layer, *names):
+    """What a layer's config says of attributes that are plain values or, by their names, initializers."""
+    values = {name: getattr(layer, name) for name in names}
+    serialize = keras.initializers.serialize
+    return {name: serialize(own) if "initializer" in name else own for name, own in values.items()}
+
+
 def is_embedding(layer):
     """Whether a layer has a table of embeddings once it is built."""
     return isinstance(layer, keras.layers.Embedding) or hasattr(layer, "embeddings")

@@ -120,18 +120,19 @@ class _Blocks:
             d_logits = logit_gradient(ids, vectors)
             d_query += tf.matmul(d_logits, vectors)
             parts = self.through(raw, tf.matmul(d_logits, self.query, transpose_a=True))
-            # In place: blocks in a TensorArray would hold the whole gradient a second time when stacked.
-            grads = [
-                tf.raw_ops.InplaceUpdate(x=grad, i=ids + shift, v=part)
-                for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
-            ]
-            return d_query, grads
+            # Blocks in a TensorArray would hold the whole gradient a second time when stacked.
+            return d_query, self.in_place(tf.raw_ops.InplaceUpdate, grads, ids, parts)
 
         zeros = [
             tf.raw_ops.Empty(shape=variable.shape, dtype=tf.float32, init=True) for variable in self.variables
         ]
         d_query, grads = self.over(backward, (tf.zeros_like(self.query), zeros))
         return d_query[:, : self.dim], grads
+
+    def in_place(self, op, grads, ids, parts):
+        """The gradients of table and biases, those of some rows and biases written or added by an op."""
+        written = zip(grads, parts, self.row_shifts, strict=False)
+        return [op(x=grad, i=ids + shift, v=part) for grad, part, shift in written]
 
     def through(self, raw, d_vectors):
         """Gradients of the raw rows and biases from that of the class vectors made of them."""
@@ -205,11 +206,8 @@ class _Reduction(_Blocks):
     def of_everything(self, reduced, d_reduced, ids, parts):
         """``of_all_classes`` and, added to them, the gradients of some rows and biases."""
         d_query, grads = self.of_all_classes(reduced, d_reduced)
-        # In place: tensor_scatter_nd_add may copy the whole gradient first.
-        return d_query, [
-            tf.raw_ops.InplaceAdd(x=grad, i=ids + shift, v=part)
-            for grad, part, shift in zip(grads, parts, self.row_shifts, strict=False)
-        ]
+        # tensor_scatter_nd_add may copy the whole gradient first.
+        return d_query, self.in_place(tf.raw_ops.InplaceAdd, grads, ids, parts)
 
     def sparse(self, ids, parts):
         """Gradients of table and biases from those of the rows and biases of some classes."""

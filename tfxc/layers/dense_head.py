@@ -6,7 +6,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked, embeddings_of, found_again, is_embedding
+from tfxc._keras.layers import Untracked, config_of, embeddings_of, found_again, is_embedding
 from tfxc._keras.optimizers import part_of, variable_index
 from tfxc._keras.weights import add_weight, is_weight, stored_numbers, tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
@@ -129,17 +129,9 @@ class DenseHead(Head):
                 "load them into a model that is built by code.",
                 stacklevel=2,
             )
-        return {
-            **super().get_config(),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
-            "temperature": self.temperature,
-            "tied_to": self.tied_to,
-            "row_offset": self.row_offset,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "table_dtype": self.table_dtype,
-        }
+        own = config_of(self, "use_bias", "normalize", "temperature", "tied_to", "row_offset", "table_dtype")
+        initializers = config_of(self, "embeddings_initializer", "bias_initializer")
+        return {**super().get_config(), **own, **initializers}
 
     def load_own_variables(self, store):
         """Keras calls this when it loads a model."""

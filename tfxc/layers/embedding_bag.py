@@ -5,7 +5,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import no_autocast
+from tfxc._keras.layers import config_of, no_autocast
 from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import one_of, positive_int
 from tfxc.block_initializer import in_blocks
@@ -80,13 +80,8 @@ class EmbeddingBag(keras.layers.Layer):
         no_autocast(self)  # weights are added up in float32
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_features": self.num_features,
-            "dim": self.dim,
-            "combiner": self.combiner,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }
+        names = "num_features", "dim", "combiner", "embeddings_initializer"
+        return {**super().get_config(), **config_of(self, *names)}
 
     def build(self, input_shape=None):
         shape = (self.num_features, self.dim)

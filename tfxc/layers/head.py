@@ -306,13 +306,11 @@ class Head(keras.layers.Layer):
         allow = padded_ids(allow, "allow")
         if allow is not None:
             refuse_other_rows(allow, query, "allow")
-        counts = {"k": k, "num_probes": 1 if num_probes is None else num_probes}
-        counts = {name: own for name, own in counts.items() if not isinstance(own, numbers.Integral)}
-        checks = [check for name, own in counts.items() for check in at_least_one(own, name)]
-        with tf.control_dependencies(checks):
-            k = count_tensor(k, self.num_classes)
         probes: dict[str, Any] = {} if num_probes is None else {"num_probes": num_probes}
-
+        counts = [("k", k), *probes.items()]
+        counts = [(name, own) for name, own in counts if not isinstance(own, numbers.Integral)]
+        with tf.control_dependencies([check for name, own in counts for check in at_least_one(own, name)]):
+            k = count_tensor(k, self.num_classes)
         passes, restricts = self._without_spare(*passing(attributes, where, query, self.num_classes))
 
         def allowed():
@@ -451,16 +449,8 @@ def score_candidates(head, query, labels, class_ids, log_expected_count):
     share the ids and it is empty for some of them, a log expected count of +inf. For a loss it has the logit
     ``MASKED_LOGIT``, a log expected count of 0, and no hit.
 
-    Args:
-        head: a built ``Head``.
-        query: float [N, D].
-        labels: int32 [N, P], padded with -1.
-        class_ids: int32 [N, S] or [S].
-        log_expected_count: float32 that broadcasts to [N, S].
-
-    Returns:
-        The logits [N, P] of labels, the candidates as ``Scored`` [N, S], and int32 [N, S], the column of the
-        label that a candidate equals, -1 for none.
+    The arguments are those of ``Head.candidates``. Returns the logits [N, P] of labels, the candidates as
+    ``Scored`` [N, S], and int32 [N, S], the column of the label that a candidate equals, -1 for none.
     """
     class_ids, empty = without_empty(class_ids, log_expected_count)
     positives, logits = head._score_both(query, labels, class_ids)
@@ -471,10 +461,7 @@ def score_candidates(head, query, labels, class_ids, log_expected_count):
 
 @infinity_is_meant()
 def without_empty(class_ids, log_expected_count):
-    """Class ids, -1 in each empty slot that is not shared, so that no class is touched for it; and which are.
-
-    Args: as of ``score_candidates``.
-    """
+    """Class ids, -1 in each empty slot that is not shared: it touches no class; and which slots are empty."""
     empty = (class_ids < 0) | (log_expected_count == float("inf"))
     return class_ids if class_ids.shape.rank == 1 else tf.where(empty, -1, class_ids), empty
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
+from tfxc._keras.layers import config_of
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import one_of, positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
@@ -107,36 +108,22 @@ class MACHHead(Head):
         **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        self.num_buckets = num_buckets
-        self.num_repetitions = num_repetitions
-        self.decoder = decoder
-        self.activation = activation
-        self.num_probes = num_probes
-        self.first_repetition = first_repetition
-        self.num_groups = num_groups
+        self.decoder = one_of(decoder, "decoder", (*DECODERS, _GEOMETRIC, _UNBIASED))
+        self.activation = one_of(activation, "activation", _ACTIVATIONS)
+        self.num_buckets = positive_int(num_buckets, "num_buckets", 2 if decoder == _UNBIASED else 1)
+        self.num_repetitions = positive_int(num_repetitions, "num_repetitions")
+        self.num_probes = None if num_probes is None else positive_int(num_probes, "num_probes")
+        self.first_repetition = positive_int(first_repetition, "first_repetition", least=0)
+        self.num_groups = positive_int(num_groups, "num_groups")
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed_or_drawn(seed)
-        self._check()
-
-    def _check(self):
-        least = {
-            "num_buckets": 2 if self.decoder == _UNBIASED else 1,
-            "num_repetitions": 1,
-            "first_repetition": 0,
-            "num_groups": 1,
-            "seed": 0,
-        }
-        for name, minimum in least.items():
-            setattr(self, name, positive_int(getattr(self, name), name, minimum))
-        self.decoder = one_of(self.decoder, "decoder", (*DECODERS, _GEOMETRIC, _UNBIASED))
-        self.activation = one_of(self.activation, "activation", _ACTIVATIONS)
+        self.seed = positive_int(seed_or_drawn(seed), "seed", least=0)
         if self.decoder == _UNBIASED and self.activation != "softmax":
             raise ValueError(
                 'decoder="unbiased" needs activation="softmax", whose probabilities add up in a bucket, but '
                 f'got {self.activation!r}. Take decoder="mean", which ranks the same.'
             )
-        if self.num_probes is not None and positive_int(self.num_probes, "num_probes") > self.num_buckets:
+        if self.num_probes is not None and self.num_probes > self.num_buckets:
             raise ValueError(
                 f"num_probes must be None or in [1, {self.num_buckets}] (M), but got {self.num_probes}."
             )
@@ -146,19 +133,9 @@ class MACHHead(Head):
             )
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_buckets": self.num_buckets,
-            "num_repetitions": self.num_repetitions,
-            "decoder": self.decoder,
-            "activation": self.activation,
-            "num_probes": self.num_probes,
-            "first_repetition": self.first_repetition,
-            "num_groups": self.num_groups,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
+        sizes = "num_buckets", "num_repetitions", "num_probes", "first_repetition", "num_groups", "seed"
+        kinds = "decoder", "activation", "kernel_initializer", "bias_initializer"
+        return {**super().get_config(), **config_of(self, *sizes, *kinds)}
 
     def build(self, input_shape):
         dim = input_shape[-1]

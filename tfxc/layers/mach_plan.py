@@ -81,8 +81,10 @@ def suggest_mach(
 
 def collision_bound(num_classes, num_buckets, num_repetitions):
     """Bound on the probability that two of L classes share the buckets of all R repetitions."""
-    log_bound = _log_pairs(num_classes) - num_repetitions * math.log(num_buckets)
-    return math.exp(min(log_bound, 0.0))
+    if num_classes == 1:
+        return 0.0
+    log_pairs = math.log(num_classes) + math.log(num_classes - 1) - math.log(2)
+    return math.exp(min(log_pairs - num_repetitions * math.log(num_buckets), 0.0))
 
 
 def _least_cells(num_classes, collision, num_repetitions):
@@ -95,8 +97,3 @@ def _least_cells(num_classes, collision, num_repetitions):
             repetitions += 1
         cells.append(repetitions * buckets)
     return min(cells)
-
-
-def _log_pairs(num_classes):
-    """log of L (L - 1) / 2, or -inf for a single class."""
-    return math.log(num_classes) + math.log(num_classes - 1) - math.log(2) if num_classes > 1 else -math.inf

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
+from tfxc._keras.layers import config_of
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, real_number, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
@@ -98,14 +99,8 @@ class UniformSparseHead(Head):
         self.seed = positive_int(seed_or_drawn(seed), "seed", least=0)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "fan_in": self.fan_in,
-            "group_size": self.group_size,
-            "use_bias": self.use_bias,
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
+        names = "fan_in", "group_size", "use_bias", "bias_initializer", "seed"
+        return {**super().get_config(), **config_of(self, *names)}
 
     def build(self, input_shape):
         self.num_inputs = input_shape[-1]

@@ -75,8 +75,6 @@ def block_draw(query, block_mass, index, num_samples, seed):
             shape does not fit.
         tf.errors.InvalidArgumentError: A mass is not finite, a weight is beyond float32 (the message names
             the query), or a shape does not fit.
-
-    Reference: Blanc, Rendle, Adaptive Sampled Softmax with Kernel Based Sampling, 2018.
     """
     query, block_mass = _convert(query, block_mass, index)
     positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
@@ -101,10 +99,7 @@ def block_log_prob(query, block_mass, index, class_ids):
     Returns:
         ``[N, P]`` float32, always finite. No gradient.
 
-    Raises:
-        ValueError: The floor is not positive, or a shape does not fit.
-        tf.errors.InvalidArgumentError: A class id is outside ``[0, L)``, a mass is not finite, or a weight is
-            beyond float32.
+    Raises: as :func:`block_draw`, and InvalidArgumentError for a class id outside ``[0, L)``.
     """
     query, block_mass = _convert(query, block_mass, index)
     class_ids = int32_ids(class_ids, index.rows.shape[0])
@@ -145,7 +140,8 @@ def _draw(query, block_mass, index, num_samples, seed):
     uniform = tf.random.stateless_uniform(shape, class_seed, dtype=tf.float64)
 
     def choose(weights, uniform):
-        position = _invert(_rows_of(weights), tf.reshape(uniform, [-1, 1]))
+        rows = tf.reshape(weights, [-1, tf.shape(weights)[2]])
+        position = _invert(rows, tf.reshape(uniform, [-1, 1]))
         return tf.reshape(position, tf.shape(uniform))
 
     return _visit(query, mass, blocks, index, choose, uniform)
@@ -203,11 +199,6 @@ def _weights(query, blocks, index):
 def _block_size(index):
     """The classes of a full block, at most all classes."""
     return max(min(index.block_size, index.rows.shape[0]), 1)
-
-
-def _rows_of(tensor):
-    """[N, S, n] as [N·S, n]."""
-    return tf.reshape(tensor, [-1, tf.shape(tensor)[2]])
 
 
 def _floored(block_mass, index):

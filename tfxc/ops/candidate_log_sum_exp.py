@@ -23,25 +23,18 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     TensorFlow's ops do the same.
 
     Args:
-        table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors.
-        query: ``[N, D]``, cast to the scores' dtype.
+        table: and ``query``, ``normalize``, ``row_offset``: as in ``candidate_scores``.
         label_ids: ``[N, P]`` int32 in ``[0, L)``; -1 has score 0 and no gradient.
         class_ids: ``[N, S]`` int32 in ``[0, L)``, the candidates; -1 is an empty slot, which adds nothing.
         offsets: ``[N, S]``, or what broadcasts to it, added to the candidates' scores. A slot with -infinity
             is empty, too. Offsets for all queries must have the static shape ``[1, S]``: where a graph does
             not know the number of rows, it takes them as a row for each query.
-        normalize: Whether class vectors are scaled to length one. The query is taken as it is.
-        row_offset: Number of table rows before the row of class 0.
 
     Returns:
         The labels' scores ``[N, P]``, and ``log_sum`` ``[N, 1]``, -1e30 without a candidate; in the table's
         dtype, for bfloat16 in float32.
 
-    Raises:
-        ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
-            is negative.
-        tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
-        NotImplementedError: The caller wants a second derivative of the compiled op.
+    Raises: as ``candidate_scores``, and ValueError for offsets that do not broadcast.
     """
     inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
     if not library.takes_table(table):
@@ -57,7 +50,11 @@ def _check(table, query, label_ids, class_ids, offsets, row_offset):
     query, label_ids = checked_inputs(table, query, label_ids, row_offset, "label_ids")
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     offsets = tf.cast(offsets, query.dtype)
-    if not _broadcasts_to(offsets.shape, class_ids.shape):
+    try:
+        fits = tf.broadcast_static_shape(offsets.shape, class_ids.shape).is_compatible_with(class_ids.shape)
+    except ValueError:
+        fits = False
+    if not fits:
         raise ValueError(
             "offsets must have the shape of class_ids, or broadcast to it, but their shapes are "
             f"{offsets.shape} and {class_ids.shape}. Give one offset for each candidate."
@@ -66,13 +63,6 @@ def _check(table, query, label_ids, class_ids, offsets, row_offset):
     if width is None or offsets.shape.rank != 2 or offsets.shape[1] != width or offsets.shape[0] == 1:
         offsets = tf.broadcast_to(offsets, tf.shape(class_ids))
     return query, label_ids, class_ids, offsets
-
-
-def _broadcasts_to(given, wanted):
-    try:
-        return tf.broadcast_static_shape(given, wanted).is_compatible_with(wanted)
-    except ValueError:
-        return False
 
 
 def _in_tensorflow(table, query, label_ids, class_ids, offsets, normalize, row_offset):

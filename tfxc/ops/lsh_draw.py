@@ -52,10 +52,6 @@ def lsh_draw(query_codes, tables, scheme, seed):
     Raises:
         ValueError: The scheme leaves no uniform draw, or ``num_candidates`` is outside [1, 2^24].
         tf.errors.InvalidArgumentError: A query code is out of range, or the tables are malformed.
-
-    Reference: Daghaghi, Medini, Meisburger, Chen, Zhao, Shrivastava, A Tale of Two Efficient and
-    Informative Negative Sampling Distributions, 2021; Spring, Shrivastava, A New Unbiased and Efficient
-    Class of LSH-Based Samplers and Estimators for Partition Function Computation in Log-Linear Models, 2017.
     """
     query_codes, tables = _convert(query_codes, tables, scheme)
     seed = tf.cast(seed, tf.int64)

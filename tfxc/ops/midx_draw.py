@@ -62,9 +62,6 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         ValueError: ``num_samples`` is outside [1, 2^24].
         tf.errors.InvalidArgumentError: A logit is not finite (the message names the query), the index is
             malformed, or all mass is 0.
-
-    Reference: Chen, Lian, Wu, et al., Adaptive Sampled Softmax with Inverted Multi-Index:
-    Methods, Theory and Applications, 2025.
     """
     num_samples = positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
     dtypes = CellIndex(tf.float32, tf.int32, tf.int32)

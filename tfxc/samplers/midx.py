@@ -265,11 +265,11 @@ class MIDX(Sampler):
         logits = given.row_logits, given.column_logits
         if given.cell_weight is not None:
             index = index._replace(cell_mass=index.cell_mass * given.cell_weight)
-            ids, _, log_total = midx_draw(*logits, index, self.num_negatives, seed)
-            given = given._replace(log_total=log_total)
-            return ids, self.log_expected_count(given, ids), given
         ids, log_prob, log_total = midx_draw(*logits, index, self.num_negatives, seed)
-        return ids, self.log_num_draws + log_prob, given._replace(log_total=log_total)
+        given = given._replace(log_total=log_total)
+        if given.cell_weight is not None:
+            return ids, self.log_expected_count(given, ids), given
+        return ids, self.log_num_draws + log_prob, given
 
     def log_mass(self, given) -> tf.Tensor:
         """The log of the total weight of all classes for each query [N]: log Z."""

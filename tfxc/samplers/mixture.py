@@ -123,7 +123,7 @@ class Mixture(Sampler):
                 ids if ids.shape.rank == 2 else tf.tile(ids[tf.newaxis], [num_queries, 1]) for ids in drawn
             ]
         ids = tf.concat(drawn, axis=-1)
-        log_expected_count = self._log_expected_count(questions, ids)
+        log_expected_count = self.log_expected_count(given, ids)
         if shared and all(count.shape.rank == 1 for count in own_counts):
             return ids, log_expected_count
         # A slot that a part left empty for a query stays empty.
@@ -134,18 +134,14 @@ class Mixture(Sampler):
         return ids, tf.where(tf.concat(empty, 1), float("inf"), log_expected_count)
 
     def log_expected_count(self, given, ids):
-        return self._log_expected_count(given[1], ids)
+        parts = [question.log_expected_count(ids) for question in given[1]]
+        shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
+        # For ids that all queries share, one part may answer once for all, another for each query.
+        return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
 
     def label_slots(self, given, labels):
         parts = [question.label_slots(labels) for question in given[1]]
         known = [part for part in parts if part is not None]
         return tf.add_n(known) if known else None
-
-    @staticmethod
-    def _log_expected_count(questions, ids):
-        parts = [question.log_expected_count(ids) for question in questions]
-        shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(part) for part in parts])
-        # For ids that all queries share, one part may answer once for all, another for each query.
-        return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
 
     log_prob = no_log_prob("its candidates are draws of several distributions")

@@ -151,12 +151,9 @@ class Sampler(keras.layers.Layer):
         question = self.ask(step)
         self.observe(step.seen_by(self))
         ids, log_expected_count = question.draw()
-        label_log_expected_count = question.log_expected_count(step.labels)
-        log_expected_counts = (
-            tf.stop_gradient(log_expected_count),
-            tf.stop_gradient(label_log_expected_count),
-        )
-        return Draw(ids, *log_expected_counts, question.label_slots(step.labels))
+        of_labels = question.log_expected_count(step.labels)
+        counts = tf.stop_gradient(log_expected_count), tf.stop_gradient(of_labels)
+        return Draw(ids, *counts, question.label_slots(step.labels))
 
     def ask(self, step: Step) -> Question:
         """The ``Question`` of a step, for more counts than those of a ``Draw``. It observes nothing."""
