@@ -17,10 +17,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 from common.arguments import count, rate
 from common.language_data import BUNDLED
-from tensorflow import keras
+from tensorflow import data, keras
 
 import tfxc
 
@@ -67,7 +66,7 @@ def batches_of(sessions, args):
     ends = [(own, end) for own in padded for end in range(args.max_length + 1, len(own))]
     histories = [own[end - args.max_length : end] for own, end in ends]
     names = [own[end] for own, end in ends]
-    return tf.data.Dataset.from_tensor_slices((np.array(histories), np.array(names))).batch(args.batch_size)
+    return data.Dataset.from_tensor_slices((np.array(histories), np.array(names))).batch(args.batch_size)
 
 
 def make_model(args):

@@ -132,6 +132,10 @@ METRICS |= {
     for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
 }
 METRICS["CoverageAtK"] = lambda: metrics.CoverageAtK(3, NUM_CLASSES, name="own")
+METRICS |= {
+    kind.__name__: lambda kind=kind: kind(3, COUNTS, name="own")
+    for kind in (metrics.NoveltyAtK, metrics.AveragePopularityAtK)
+}
 
 
 def multi_optimizer(head=None):

@@ -1,7 +1,7 @@
 """Metrics for ranked classes."""
 
-from tfxc.metrics.class_groups import ClassGroups
 from tfxc.metrics.coverage import CoverageAtK
+from tfxc.metrics.groups import ClassGroups
 from tfxc.metrics.perplexity import perplexity
 from tfxc.metrics.popularity import AveragePopularityAtK, NoveltyAtK, popularity_deciles
 from tfxc.metrics.propensity import PSNDCGAtK, PSPAtK, propensities

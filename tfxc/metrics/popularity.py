@@ -8,8 +8,8 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import by_class
 from tfxc.ids import check_ids
-from tfxc.metrics.class_groups import ClassGroups
 from tfxc.metrics.class_numbers import decoded, encoded
+from tfxc.metrics.groups import ClassGroups
 from tfxc.metrics.ranking_metric import RankingMetric
 
 _DTYPE = "<f4"

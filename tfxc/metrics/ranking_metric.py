@@ -16,7 +16,7 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.ids import check_ids, drop_duplicates
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import flatten_examples, one_for_each, pad_labels_of, refuse_one_hot_rows, tensor_of_labels
-from tfxc.metrics.class_groups import class_groups, config_of, groups_after, of_each_group
+from tfxc.metrics.groups import class_groups, config_of, groups_after, of_each_group
 from tfxc.metrics.ties import in_random_order, mostly_tied, warn_of_ties
 
 
