@@ -149,7 +149,7 @@ def test_vectors_that_fit_no_cell_ask_for_a_new_index(tmp_path):
     model = model_of(DenseHead(NUM_CLASSES))
     model.export(tmp_path / "1", index_of(model, "float32", num_scanned=0))
     update(tmp_path / "1", tmp_path / "2", ["new"], model.head.class_vectors(7, 8))  # without a warning
-    with pytest.warns(UserWarning, match="farther apart in the cells .* export from the model with a new"):
+    with pytest.warns(UserWarning, match="farther apart than when .* export from the model with a new"):
         update(tmp_path / "2", tmp_path / "3", ["far", "off"], 9 * random(2, DIM))
 
 
