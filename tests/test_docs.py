@@ -126,6 +126,7 @@ def test_classes_are_named_in_the_guide(item):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     config = pytest.importorskip("mkdocs.config")
+    pytest.importorskip("nbconvert")
     from mkdocs.commands.build import build
 
     if not IS_KERAS_3:
