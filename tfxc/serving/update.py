@@ -77,7 +77,7 @@ def update(
     Example:
         >>> import pathlib, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> encoder = keras.Sequential([keras.Input((8,))])
+        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8)])
         >>> model = tfxc.ExtremeClassifier(
         ...     encoder, tfxc.layers.DenseHead(3), class_names=["tea", "milk", "salt"])
         >>> model.export(folder / "1")
