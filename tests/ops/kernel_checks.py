@@ -42,3 +42,14 @@ def check_seeds(draw, least_changed):
     tf.nest.map_structure(np.testing.assert_array_equal, first, again)
     for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
         assert (draw(other)[0] != first[0]).numpy().mean() > least_changed
+
+
+def reduced_by_hand(logits, reduction):
+    """The reduction [N] and its gradient to the logits [N, L]."""
+    if reduction == "squared_hinge":
+        beyond = np.maximum(0, 1 + logits)
+        return (beyond**2).sum(1), 2 * beyond
+    if reduction == "softplus":
+        return np.logaddexp(0, logits).sum(1), np.exp(-np.logaddexp(0, -logits))
+    value = np.logaddexp.reduce(logits, axis=1)
+    return value, np.exp(logits - value[:, np.newaxis])

@@ -1,5 +1,6 @@
 import numpy as np
 import tensorflow as tf
+from kernel_checks import reduced_by_hand
 
 from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
 from tfxc.ops.sparse_head import sparse_head_reduce
@@ -62,7 +63,7 @@ BY_NAME = {reduction.kernel: reduction for reduction in (SQUARED_HINGE, SOFTPLUS
 
 def check_reduction(problem, reduction, upstream, for_labels, gradient_atol=2e-4, rtol=1e-5, atol=0):
     """The reduction, the positives' logits and the gradients, for upstream gradients [N] and [N, P]."""
-    want, of_logits = reference(problem.logits, reduction)
+    want, of_logits = reduced_by_hand(problem.logits, reduction)
 
     def total(query):
         given = query, *problem.given, problem.ids
@@ -73,14 +74,3 @@ def check_reduction(problem, reduction, upstream, for_labels, gradient_atol=2e-4
 
     of_logits = of_logits * upstream[:, np.newaxis] + problem.of_chosen(for_labels)
     check_gradients(problem, total, of_logits, gradient_atol)
-
-
-def reference(logits, reduction):
-    """The reduction [N] and its gradient to the logits [N, L]."""
-    if reduction == "squared_hinge":
-        beyond = np.maximum(0, 1 + logits)
-        return (beyond**2).sum(1), 2 * beyond
-    if reduction == "softplus":
-        return np.logaddexp(0, logits).sum(1), 1 / (1 + np.exp(-logits))
-    value = np.logaddexp.reduce(logits, axis=1)
-    return value, np.exp(logits - value[:, np.newaxis])
