@@ -6,7 +6,7 @@
 #include "common/vectorize.h"
 #include "dense_scan/blocks.h"
 
-#ifdef TFXC_WIDE
+#if defined(TFXC_WIDE) && !defined(__clang__)  // Clang 16 breaks off at products of bfloat16
 #include <cpuid.h>
 #include <immintrin.h>
 #ifdef __linux__
@@ -29,7 +29,7 @@ constexpr int64_t kWordsAtOnce = 32;
 // A tile of AMX: rows, and words in a row of it.
 constexpr int kTileRows = 16, kTileWords = 16;
 
-#ifdef TFXC_WIDE
+#if defined(TFXC_WIDE) && !defined(__clang__)
 TFXC_WIDE __mmask16 Mask(int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
 }
