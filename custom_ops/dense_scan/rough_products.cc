@@ -23,11 +23,11 @@
 namespace tfxc::dense_scan {
 namespace {
 
-constexpr int kWidth = kBlockWidths[1];
+[[maybe_unused]] constexpr int kWidth = kBlockWidths[1];
 // The number of words whose products are summed in float16, before the sum goes to float32.
-constexpr int64_t kWordsAtOnce = 32;
+[[maybe_unused]] constexpr int64_t kWordsAtOnce = 32;
 // A tile of AMX: rows, and words in a row of it.
-constexpr int kTileRows = 16, kTileWords = 16;
+[[maybe_unused]] constexpr int kTileRows = 16, kTileWords = 16;
 
 #if defined(TFXC_WIDE) && !defined(__clang__)
 TFXC_WIDE __mmask16 Mask(int64_t count) {
