@@ -84,7 +84,7 @@ class LineReader:
         with io.BufferedReader(self.file.as_utf8(self._encoding, raw), _HEAD) as lines:
             try:
                 yield lines
-            except UnicodeDecodeError as error:
+            except UnicodeError as error:
                 raise ValueError(
                     f"{self.path} must be {self._encoding}, but line {self.number + 1} or one soon after it "
                     f"is not ({error}): pass another encoding."
