@@ -42,7 +42,7 @@ def model_of(head="normalized", encoder=None, class_names=NAMES):
     elif head == "normalized":
         head = DenseHead(NUM_CLASSES, normalize=True, temperature=0.1)
     model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=class_names)
-    model.queries(tf.ones([1, *encoder.inputs[0].shape[1:]], encoder.inputs[0].dtype))
+    model.queries(tf.zeros([1, *encoder.inputs[0].shape[1:]], encoder.inputs[0].dtype))
     return model
 
 
@@ -187,7 +187,12 @@ def test_what_cannot_be_updated_says_why(tmp_path):
             0,
             (DenseHead(NUM_CLASSES), pooled, False, r"reads \['items'\] by ids or names"),
             (DenseHead(NUM_CLASSES), lambda: pooled(99), True, r"reads \['history'\] by ids or names"),
-            (DenseHead(NUM_CLASSES, tied_to="items"), lambda: pooled(99), False, r"reads \['items'\] by ids"),
+            (
+                DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),
+                lambda: pooled(99),
+                False,
+                r"reads \['items'\] by ids",
+            ),
         ),
     ],
 )
