@@ -42,8 +42,9 @@ def made(capacity=24, sampler=None, dropout=0.0):
     return model
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
-@pytest.mark.parametrize("make_sampler", [UNIGRAM, pytest.param(lambda: None, marks=pytest.mark.long)])
+@pytest.mark.parametrize("make_sampler", [UNIGRAM, lambda: None])
 def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path):
     model = made(sampler=make_sampler())
     model.fit(log(0, 0, 80), validation_data=log(0, 0, 20, seed=1), verbose=0)

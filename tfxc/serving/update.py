@@ -298,6 +298,8 @@ def _encode(concrete, table, head):
     """The function of an export from inputs to queries, with the table of a head in place of its own."""
     graph, (specs, _) = concrete.graph, concrete.structured_input_signature
     definition = graph.as_graph_def()
+    for node in definition.node:
+        node.attr.pop("_class", None)  # to stand beside the old table, which is left out
     fetched = [graph.outputs[0].name, *[operation.name for operation in graph.control_outputs]]
 
     def encode(*inputs):
