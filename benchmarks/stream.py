@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from _tables import add_results, keep, show
 
 import tfxc
 from tfxc._keras import keras
@@ -58,9 +59,9 @@ class Log:
         return names[:, :-1], names[:, -1]
 
 
-def make_model(num_classes, vocabulary, args):
+def make_model(num_classes, vocabulary, seed):
     """A compiled model of the mean of a history, tied to the head."""
-    keras.utils.set_random_seed(args.seed)
+    keras.utils.set_random_seed(seed)
     items = keras.Input((LENGTH,), dtype="int32")
     vectors = keras.layers.Embedding(num_classes + 1, DIM, name="item_embedding")(items)
     query = keras.layers.Dense(DIM)(keras.layers.GlobalAveragePooling1D()(vectors))
@@ -82,7 +83,7 @@ def ndcg(ranked, wanted):
 
 def train(log, num_classes, vocabulary, args):
     """Goes through the log; returns NDCG@10 over its last tenth, MB at two times, and CPU seconds."""
-    model = make_model(num_classes, vocabulary, args)
+    model = make_model(num_classes, vocabulary, log.seed)
     found, memory, started = [], [], time.process_time()
     pieces = np.array_split(np.arange(log.num_batches), args.pieces)
     for piece in pieces:
@@ -136,14 +137,18 @@ def main(argv=None):
     parser.add_argument("--half-life", type=float, help="of the counts, in uses")
     parser.add_argument("--pieces", type=int, default=40, help="calls of fit")
     parser.add_argument("--tests", type=int, default=10, help="batches tested before each of the last pieces")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    add_results(parser)
     args = parser.parse_args(argv)
-    log, num_rows = Log(args.scale, args.alive, args.seed), int(ROWS * args.scale)
-    growing = tfxc.data.GrowingVocabulary(num_rows, args.half_life)
-    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
-    for title, rows, vocabulary in ("growing", num_rows, growing), ("all names", log.num_names, None):
-        quality, half, end, seconds = train(log, rows, vocabulary, args)
-        print(f"| {title} | {rows} | {quality:.4f} | {half:.0f} | {end:.0f} | {seconds:.0f} |", flush=True)
+    rows = []
+    for seed in args.seeds:
+        log, num_rows = Log(args.scale, args.alive, seed), int(ROWS * args.scale)
+        growing = tfxc.data.GrowingVocabulary(num_rows, args.half_life)
+        for title, num, vocabulary in ("growing", num_rows, growing), ("all names", log.num_names, None):
+            rows.append([f"{title}, seed {seed}", num, *train(log, num, vocabulary, args)])
+            print(rows[-1], flush=True)
+    show(f"{int(INTERACTIONS * args.scale):,} interactions", rows, COLUMNS)
+    keep(args.results)
 
 
 if __name__ == "__main__":
