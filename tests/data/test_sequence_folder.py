@@ -26,6 +26,13 @@ def test_normal_forms_are_kept(tmp_path):
     assert log.columns["c"].vocabulary == Vocabulary(["x"], "NFKC")
 
 
+def test_columns_may_be_called_like_users_and_items(tmp_path):
+    frame = pandas.DataFrame({"u": ["a"], "i": ["tea"], "user": ["x"], "item": ["y"], "column item": ["z"]})
+    log = from_frame(frame, "u", "i", columns=["user", "item", "column item"], directory=tmp_path / "log")
+    found = [log.user_ids, log.vocabulary.names, *(own.vocabulary.names for own in log.columns.values())]
+    assert found == [["a"], ["tea"], ["x"], ["y"], ["z"]]
+
+
 def test_arrays_stay_on_disk(folder):
     log = open_sequences(folder)
     for array in (log.items, log.offsets, log.times, log.columns["c"].values):

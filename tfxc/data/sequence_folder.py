@@ -62,12 +62,13 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
     return Sequences(
         arrays["items"],
         arrays["offsets"],
-        vocabulary("item names", notes["normalize"]),
-        _names(arrays, "user names"),
+        vocabulary("items", notes["normalize"]),
+        _names(arrays, "users"),
         arrays["times"].view(notes["times"]) if "times" in arrays else None,
         {
-            name: Column(arrays[f"column {name}"], vocabulary(f"{name} names", *form) if form else None)
+            name: Column(arrays[key], vocabulary(key, *form) if form else None)
             for name, form in notes["columns"].items()
+            for key in [_key(name)]
         },
     )
 
@@ -90,22 +91,26 @@ def write_sequences(directory, sequences: Sequences) -> None:
     arrays = {"items": sequences.items, "offsets": sequences.offsets}
     if times is not None:
         arrays["times"] = times.view(np.int64)
-    names = {"user": Names(sequences.user_ids or []), "item": vocabulary.names}
+    names = {"users": Names(sequences.user_ids or []), "items": vocabulary.names}
     forms: dict[str, list | None] = {}  # of each column that has names
     for name, column in sequences.columns.items():
-        arrays[f"column {name}"] = column.values
+        arrays[_key(name)] = column.values
         forms[name] = None if column.vocabulary is None else [column.vocabulary.normalize]
-        names |= {} if column.vocabulary is None else {name: column.vocabulary.names}
-    for name, own in names.items():
+        names |= {} if column.vocabulary is None else {_key(name): column.vocabulary.names}
+    for key, own in names.items():
         _, starts, texts = own.array.buffers()
-        arrays[f"{name} names"] = np.frombuffer(texts or b"", np.uint8)
+        arrays[f"names of {key}"] = np.frombuffer(texts or b"", np.uint8)
         starts = np.frombuffer(starts, np.int64)
-        arrays[f"{name} names, starts"] = starts[own.array.offset :][: len(own) + 1]
+        arrays[f"starts of {key}"] = starts[own.array.offset :][: len(own) + 1]
     kind = None if times is None else times.dtype.str
     notes = {"format": _FORMAT, "times": kind, "normalize": vocabulary.normalize, "columns": forms}
     write_arrays(os.path.join(directory, _FILE), arrays, notes)
 
 
-def _names(arrays, name) -> Names:
-    starts, texts = (pa.py_buffer(arrays[own]) for own in (f"{name}, starts", name))
-    return Names(pa.LargeStringArray.from_buffers(len(arrays[f"{name}, starts"]) - 1, starts, texts))
+def _key(column) -> str:
+    return f"column {column}"  # which neither "users" nor "items" is
+
+
+def _names(arrays, key) -> Names:
+    starts, texts = arrays[f"starts of {key}"], arrays[f"names of {key}"]
+    return Names(pa.LargeStringArray.from_buffers(len(starts) - 1, *map(pa.py_buffer, (starts, texts))))
