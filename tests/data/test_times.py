@@ -68,6 +68,26 @@ def test_the_first_text_decides_between_dates_and_seconds():
     assert results[2][1] == {0: "the time '2024-05-01' is not a finite number"} and results[2][0][1] == 9
 
 
+def test_text_keeps_each_nanosecond_beside_what_is_no_number():
+    whole = 1714521600_123456789
+    for texts in ([f" {whole} "], [str(whole), "soon", "1.6"]):
+        column = pa.chunked_array([texts])
+        times, reasons = TimeColumn(("when",), [column.type], "ns").times(column)
+        assert times[0] == np.datetime64(whole, "ns") and list(reasons) == [1][: len(texts) - 1]
+    assert times[2] == np.datetime64(2, "ns")
+
+
+def test_times_of_day_that_are_no_numbers_are_not_read_as_such(recwarn):
+    days, clocks = (pa.chunked_array([texts]) for texts in (["2024-05-01"] * 2, ["093000Z", ""]))
+    times, reasons = TimeColumn(("day", "clock"), [days.type, clocks.type]).times(days, clocks)
+    assert times[0] == np.datetime64("2024-05-01T09:30") and list(reasons) == [1] and not recwarn.list
+
+
+def test_a_list_is_no_form():
+    with pytest.raises(ValueError, match=r"time_format must be a unit .* but got \['%d'\]"):
+        TimeColumn(("when",), [pa.string()], ["%d"])
+
+
 @pytest.mark.parametrize("text", ["NaN", "inf", "-Infinity"])
 def test_what_is_no_time_does_not_decide(text):
     times, reasons = read([text, "2024-05-01"])

@@ -51,7 +51,7 @@ class TimeColumn:
     ):
         self._form = form if isinstance(form, str) and "%" in form else None  # of dates
         self._unit = None if self._form else form
-        if self._unit is not None and self._unit not in UNITS:
+        if self._unit is not None and self._unit not in tuple(UNITS):
             raise ValueError(
                 f"time_format must be a unit of numbers among {tuple(UNITS)} or a form of dates such as "
                 f"'%d/%m/%Y %H:%M', but got {form!r}."
@@ -107,11 +107,10 @@ class TimeColumn:
             pc.if_else(pc.equal(pc.utf8_trim_whitespace(own), ""), None, own) if _is_text(own.type) else own
             for own in (days, clocks)
         )
-        if self._form is None:
-            if _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py():
-                clocks = _numbers(clocks)
-            if _is_number(clocks.type):
-                clocks = self._clocks(_numbers(clocks))
+        may_be_numbers = _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py()
+        if self._form is None and (may_be_numbers or _is_number(clocks.type)):
+            numbers = _numbers(clocks)
+            clocks = self._clocks(numbers) if numbers.null_count < len(numbers) else clocks
         if _is_date(days.type):
             days = days.cast(pa.date32())
         return pc.binary_join_element_wise(days.cast(pa.string()), clocks.cast(pa.string()), " ")
@@ -235,11 +234,16 @@ def _is_number(kind) -> bool:
 
 def _of_unit(column, unit: str) -> np.ndarray:
     """Returns numbers, or text that holds some, as `datetime64` of the unit; NaT for what is none."""
+    column = pc.utf8_trim_whitespace(column) if _is_text(column.type) else column
     try:
         whole = column.cast(pa.int64())
     except pa.ArrowInvalid:
         values = _numbers(column)
-        whole = pc.if_else(pc.less(pc.abs(values), 2.0**63), pc.round(values), None).cast(pa.int64())
+        is_good = pc.less(pc.abs(values), 2.0**63)
+        whole = pc.if_else(is_good, pc.round(values), None).cast(pa.int64())
+        if _is_text(column.type):  # float64 does not hold every integer
+            is_whole = pc.and_(is_good, pc.match_substring_regex(column, r"^-?\d+$"))
+            whole = pc.coalesce(pc.if_else(is_whole, column, None).cast(pa.int64()), whole)
     return whole.cast(pa.timestamp(unit)).to_numpy(zero_copy_only=False)
 
 
