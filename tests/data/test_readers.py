@@ -278,8 +278,9 @@ def test_sources_that_cannot_be_read(tmp_path):
                 read(uri, "u", "i")
     with pytest.raises(ValueError, match="frame is an empty list"):
         from_frame([], "u", "i")
-    paths = [written(tmp_path, "u,i\nann,tea\n", name) for name in ("a.csv", "b.tsv")]
-    assert len(from_frame(tmp_path, "u", "i").items) == 2
+    texts = {"a.csv": "u,i\nann,tea\n", "b.tsv": "u\ti\nann,tea\trum\n"}
+    paths = [written(tmp_path, text, name) for name, text in texts.items()]
+    assert from_frame(tmp_path, "u", "i").user_ids == ["ann", "ann,tea"]
     with pytest.raises(
         ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'parq"
     ):

@@ -23,27 +23,31 @@ def open_text(
 ) -> Table:
     """Opens columns of text files, each with a header.
 
-    The delimiter is the one by which the header has all columns. Those in `text` are bytes, so that what is
-    not UTF-8 only concerns its row. The first 8 MB decide the types of the others.
+    The delimiter of a file is the one by which its header has all columns. Those in `text` are bytes, so that
+    what is not UTF-8 only concerns its row. The first 8 MB of the first file decide the types of the others.
 
     Raises ValueError for a file that cannot be read, and for a column that is missing or of unknown type.
     """
-    first = files[0]
-    with _readable(first, encoding):
-        with first.as_utf8(encoding) as stream:
-            head = stream.read(_HEAD)
-        delimiter = delimiter_of(head.decode("utf-8-sig", "replace"), columns, first.suffix)
-        found = _reader(first.as_utf8(encoding), delimiter).schema
-        names = found.names
-    kinds = [found.field(own).type for own in own_names(columns, names, first)]
+    _, names, found = _header(files[0], columns, encoding)
+    kinds = [found.field(own).type for own in own_names(columns, names, files[0])]
     kinds = [pa.binary() if name in text else kind for name, kind in zip(columns, kinds, strict=True)]
     schema = pa.schema(zip(columns, kinds, strict=True))
     skipped: list[int] = []
-    batches = _batches(files, encoding, delimiter, schema, skipped, bad)
+    batches = _batches(files, encoding, schema, skipped, bad)
     return Table(bad.source, schema, batches, skipped=skipped, is_text=True)
 
 
-def _batches(files, encoding, delimiter, schema, skipped, bad) -> Iterator[pa.RecordBatch]:
+def _header(file, columns, encoding):
+    """Returns a file's delimiter, the names of its columns, and the schema that its first 8 MB suggest."""
+    with _readable(file, encoding):
+        with file.as_utf8(encoding) as stream:
+            head = stream.read(_HEAD)
+        delimiter = delimiter_of(head.decode("utf-8-sig", "replace"), columns, file.suffix)
+        found = _reader(file.as_utf8(encoding), delimiter).schema
+        return delimiter, found.names, found
+
+
+def _batches(files, encoding, schema, skipped, bad) -> Iterator[pa.RecordBatch]:
     """Yields the rows, numbered from 0 through all files. At the end of a file it checks how that ends."""
     num_rows = 0  # in batches so far
     offset = 0  # what to add to Arrow's number of a row
@@ -63,8 +67,7 @@ def _batches(files, encoding, delimiter, schema, skipped, bad) -> Iterator[pa.Re
 
     for file in files:
         stream = Watched(file.as_utf8(encoding))
-        with _readable(file, encoding):
-            names = _reader(file.as_utf8(encoding), delimiter).schema.names
+        delimiter, names, _ = _header(file, schema.names, encoding)
         own = own_names(schema.names, names, file)
         kinds = dict(zip(own, schema.types, strict=True))
         first_row = num_rows + len(skipped)
