@@ -131,7 +131,14 @@ def test_attributes_follow(tmp_path, with_index):
     ):
         asked = {name: tf.constant(value) for name, value in where.items()}
         assert answers(loaded, random(1, DIM), **asked)[0].keys() == names
+    bare = {"country": ["DE"], "price": [0.0], "tags": [[]]}
+    update(tmp_path / "2", tmp_path / "3", ["bare"], random(1, DIM), attributes=bare)
+    untagged = {"where_country": tf.constant([["DE"]]), "where_price_max": tf.constant([[2.0]])}
+    loaded = tf.saved_model.load(str(tmp_path / "3"))
+    assert answers(loaded, random(1, DIM), **untagged)[0].keys() == {"bare"}
+    assert not answers(loaded, random(1, DIM), **untagged, where_tags=tf.constant([[1, 2, 3, 4]]))[0]
     for attributes, message in (
+        (more | {"price": [[], []]}, "added has .*'price': 'string'"),
         (None, "must be a dict of at least one"),
         (
             {"country": ["IT"] * 2},
@@ -140,7 +147,7 @@ def test_attributes_follow(tmp_path, with_index):
         ({name: values[:1] for name, values in more.items()}, "values of 1 classes, but .* 2"),
     ):
         with pytest.raises(ValueError, match=message):
-            update(tmp_path / "1", tmp_path / "3", *arguments, attributes=attributes)
+            update(tmp_path / "1", tmp_path / "4", *arguments, attributes=attributes)
 
 
 @pytest.mark.long
@@ -151,6 +158,12 @@ def test_vectors_that_fit_no_cell_ask_for_a_new_index(tmp_path):
     update(tmp_path / "1", tmp_path / "2", ["new"], model.head.class_vectors(7, 8))  # without a warning
     with pytest.warns(UserWarning, match="farther apart than when .* export from the model with a new"):
         update(tmp_path / "2", tmp_path / "3", ["far", "off"], 9 * random(2, DIM))
+    model = model_of(DenseHead(6), class_names=NAMES[:6])
+    alone = InvertedIndex(num_cells=6)
+    alone.build_from(model.head)
+    model.export(tmp_path / "4", alone)
+    with pytest.warns(UserWarning, match=r"was 0\)"):
+        update(tmp_path / "4", tmp_path / "5", ["far"], random(1, DIM))
 
 
 @pytest.mark.traced
@@ -171,11 +184,14 @@ def test_what_cannot_be_updated_says_why(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             update(tmp_path / "1", tmp_path / "2", *arguments, **options)
+    model_of("tied").export(tmp_path / "biased")
+    with pytest.raises(ValueError, match=r"biases must be finite numbers \[1\].* but are \[\]"):
+        update(tmp_path / "biased", tmp_path / "2", ["new"], one)
     with pytest.raises(ValueError, match="is there already: name another"):
         update(tmp_path / "1", tmp_path / "1", removed=["item 1"])
     with pytest.raises(ValueError, match="is no export of a model with class names"):
         update(tmp_path, tmp_path / "2", removed=["item 1"])
-    assert os.listdir(tmp_path) == ["1"]
+    assert sorted(os.listdir(tmp_path)) == ["1", "biased"]
 
 
 @pytest.mark.traced

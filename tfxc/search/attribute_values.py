@@ -34,6 +34,10 @@ class Part(tf.Module):
         self.dtype = dtype
         self.names = names
 
+    def is_empty_like(self, other):
+        """Whether no class has a value here, and the other attribute is of lists, too."""
+        return type(self) is type(other) is Values and not (self.table.numpy() != _EMPTY).any()
+
     def require_classes(self, num_classes, of_whom):
         """Raises ValueError for a number of classes that is not the table's."""
         if self.table.shape[0] != num_classes:
@@ -193,7 +197,7 @@ def _flat(values, what):
             if any(isinstance(own, str | bytes) for own in values):
                 raise ValueError("got single strings among lists.")
             num_values = np.array([len(own) for own in values])
-            values = [value for own in values for value in own]
+            values = [value for own in values for value in own] or tf.zeros([0], tf.string)
         values = tf.convert_to_tensor(values)
         if values.dtype.is_integer:
             values = fitting_int32(values.numpy(), what)

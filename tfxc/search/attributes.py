@@ -67,6 +67,8 @@ class Attributes(tf.Module):
         """The attributes of these classes, and then those of the others; ValueError for other attributes."""
         own, others = ({part.attribute: part for part in both.parts} for both in (self, more))
         types, given = ({name: part.dtype.name for name, part in parts.items()} for parts in (own, others))
+        # Lists that are all empty have no type of their own.
+        given |= {name: types[name] for name, part in others.items() if part.is_empty_like(own.get(name))}
         if types != given:
             raise ValueError(f"The classes have the attributes {types}, but what is added has {given}.")
         return Attributes.of_parts([part.joined(others[name]) for name, part in own.items()])

@@ -62,7 +62,7 @@ def update(
         vectors: float [n, D], D the width of queries: rows of the head's table, or what the item encoder of
             an ``EncodedHead`` gives (``export_item_encoder``).
         removed: names of classes.
-        biases: float [n], of a head with biases; None for the mean of all biases.
+        biases: float [n], needed for a head with biases, refused for others.
         attributes: of an export with attributes, those of the n classes, as for
             ``ExtremeClassifier.export``.
 
@@ -108,10 +108,10 @@ def update(
         index = updated_index(stored, record["dtype"], record["num_probes"], change.old_ids, effective)
         _free(stored)
         if index.spread > _SPREAD * record["spread"]:
-            growth = index.spread / record["spread"] - 1
             warnings.warn(
-                f"The vectors in the cells of the index lie {growth:.0%} farther apart than when it was "
-                "built, so requests find fewer of the best: export from the model with a new InvertedIndex.",
+                "The vectors in the cells of the index lie farther apart than when it was built (the spread "
+                f"is {index.spread:.3g}, was {record['spread']:.3g}), so requests find fewer of the best: "
+                "export from the model with a new InvertedIndex.",
                 stacklevel=2,
             )
     weights = list(loaded.kept)
