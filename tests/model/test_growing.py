@@ -145,6 +145,10 @@ def test_what_does_not_go_with_such_names_is_refused():
     unbuilt = keras.Sequential([keras.layers.Dense(8)])
     with pytest.raises(ValueError, match=r"keras\.Input"):
         tfxc.ExtremeClassifier(unbuilt, tfxc.layers.DenseHead(6), class_names=vocabulary)
+    items = keras.layers.Embedding(6, 8, name="items")
+    short = keras.Sequential([keras.Input((4,), dtype="int32"), items, keras.layers.GlobalMaxPool1D()])
+    with pytest.raises(ValueError, match=r"need 7 rows.*\['items'\] would read"):
+        tfxc.ExtremeClassifier(short, tfxc.layers.DenseHead(6), class_names=vocabulary)
     model = made()
     with pytest.raises(ValueError, match=r"tf\.data\.Dataset.*ndarray"):
         model.fit(np.array([["a"] * LENGTH]), verbose=0)

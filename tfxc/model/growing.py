@@ -4,12 +4,13 @@ import contextlib
 
 import tensorflow as tf
 
-from tfxc._keras.layers import is_embedding, layers_of
+from tfxc._keras.layers import embeddings_of, is_embedding, layers_of
 from tfxc._keras.training import LogFreeCallback
 from tfxc._keras.weights import tf_variable
 from tfxc.class_rows import AS_BUILT, BY_MEAN, ClassRows
 from tfxc.fit_callback import FitCallback
 from tfxc.layers import DenseHead
+from tfxc.layers.dense_head import tied_row_offset
 from tfxc.optimizers.slots import AVERAGES, slots_of
 from tfxc.samplers.class_counts import RunningCounts
 
@@ -55,6 +56,14 @@ def require_growing(model):
         raise ValueError(
             "A model with a GrowingVocabulary must tell the width of its queries: begin its encoder with a "
             "keras.Input."
+        )
+    num_classes = model.head.num_classes
+    short = [own.name for own in embeddings_of(model.encoder) if own.embeddings.shape[0] == num_classes]
+    if short or tied_row_offset(model.head) == 0:
+        raise ValueError(
+            f"The inputs hold a name's id + 1, and 0 for padding, so tables of names need {num_classes + 1} "
+            f"rows, and a tied head row_offset=1: {short or 'the head'} would read the rows of other names. "
+            "Give a table of anything else another number of rows."
         )
     parts = [] if model.sampler is None else layers_of(model.sampler)
     given = [part for part in parts if getattr(part, "counts", None) is not None]
@@ -124,8 +133,6 @@ def _tables(model):
     for layer in layers_of(model.encoder):
         if hasattr(layer, "class_rows"):
             tables += [own for own in layer.class_rows() if own.filled != AS_BUILT]
-        elif is_embedding(layer):
-            row_offset = layer.embeddings.shape[0] - model.head.num_classes
-            if row_offset in (0, 1):
-                tables.append(ClassRows(layer.embeddings, row_offset, BY_MEAN))
+        elif is_embedding(layer) and layer.embeddings.shape[0] == model.head.num_classes + 1:
+            tables.append(ClassRows(layer.embeddings, 1, BY_MEAN))
     return list({id(tf_variable(own.weight)): own for own in reversed(tables)}.values())
