@@ -5,6 +5,7 @@ import numpy as np
 from tfxc.arguments import by_class, positive_int
 from tfxc.atomic_write import atomic_write
 from tfxc.model.classifier import ExtremeClassifier
+from tfxc.model.fit import clean_errors
 from tfxc.report.measurements import measure
 from tfxc.report.page import page_of
 from tfxc.report.plots import require_matplotlib
@@ -38,8 +39,8 @@ def report(
 
     Raises:
         ValueError: for a model that is not an ``ExtremeClassifier``, not compiled or not built; for data
-            without an example that has a label, or without end; for counts that are not [L], not finite or
-            below 0; for another k.
+            without an example that has a label, or without end; if no class is ranked; for counts that are
+            not [L], not finite or below 0; for another k.
         ImportError: where matplotlib, which draws the plots, is not installed.
 
     Example:
@@ -70,7 +71,7 @@ def report(
     k = min(positive_int(model.k if k is None else k, "k"), num_classes)
     num_named = positive_int(num_named, "num_named")
     # The file is opened first: a folder that is not there is told before the model ranks.
-    with atomic_write(path) as aside, open(aside, "w", encoding="utf-8") as file:
+    with atomic_write(path) as aside, open(aside, "w", encoding="utf-8") as file, clean_errors():
         measured = measure(model, data, k)
         figures = measured.figures(counts)
         file.write(page_of(model, measured, figures, counts, num_named))

@@ -111,6 +111,8 @@ def measure(model, data, k: int) -> Measurements:
             _add(bins, probability.numpy()[counted], hits[counted, 0] * share)
     if not num_examples:
         raise ValueError("data hold no example with a label: check what selects them.")
+    if not recommended.any():
+        raise ValueError("The model ranks no class: its queries are NaN, or all classes are excluded.")
     return Measurements(
         k,
         num_examples,
