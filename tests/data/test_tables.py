@@ -1,3 +1,4 @@
+import os
 import warnings
 
 import numpy as np
@@ -5,7 +6,7 @@ import polars
 import pyarrow as pa
 import pytest
 
-from tfxc.data import from_frame
+from tfxc.data import from_frame, read_sequences
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.table import Table
 from tfxc.data.tables import open_table
@@ -109,3 +110,13 @@ def test_a_column_twice():
     table = pa.table([[1], [2]], names=["a", "a"])
     with pytest.raises(ValueError, match="'a' occurs twice"):
         open_table(table, ["a"], [], BadRows("t", "row"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for read in (read_sequences, lambda path: from_frame(path, user="u", item="i")):
+        with pytest.raises(
+            ValueError, match=r"pipe.csv is a pipe or a device: write what it gives to a file"
+        ):
+            read(tmp_path / "pipe.csv")

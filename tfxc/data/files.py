@@ -129,6 +129,8 @@ def _located(path) -> File:
         )
     path = os.fspath(path)
     if not _SCHEME.match(path):
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise ValueError(f"{path} is a pipe or a device: write what it gives to a file, and pass that.")
         return File(path)
     try:
         system, inside = file_system_of(path)
