@@ -116,7 +116,5 @@ def test_a_column_twice():
 def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for read in (read_sequences, lambda path: from_frame(path, user="u", item="i")):
-        with pytest.raises(
-            ValueError, match=r"pipe.csv is a pipe or a device: write"
-        ):
+        with pytest.raises(ValueError, match=r"pipe.csv is a pipe or a device: write"):
             read(tmp_path / "pipe.csv")
