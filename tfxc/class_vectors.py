@@ -41,6 +41,11 @@ def require_indexable(head):
             "training steps: train it first. A MACHHead searches its best buckets only, by its own "
             "num_probes: export the model without an index."
         )
+    if head.num_given is not None and head.num_given.value < head.num_classes:
+        raise ValueError(
+            f"Only {int(head.num_given.value)} of {head.num_classes} classes have names, and an index would "
+            "rank the others, too: build it once all have, or do without."
+        )
 
 
 def vector_of_each(head, class_ids):

@@ -103,6 +103,11 @@ def test_a_draw_of_a_spare_row_is_an_empty_slot(kind):
     table = [weight.shape for weight in before].index((9, 8))
     moved = np.any(model.get_weights()[table] != before[table], axis=1)
     assert moved[1:].tolist() == [True] * len(names) + [False] * (8 - len(names))
+    if kind == "spare":
+        with pytest.raises(ValueError, match="Only 2 of 8 classes have names, and an index would rank"):
+            tfxc.search.InvertedIndex().build_from(model.head)
+    else:
+        tfxc.search.InvertedIndex(num_cells=2).build_from(model.head)
 
 
 def run(folder, stop=None, save_freq=7):
