@@ -24,6 +24,7 @@ from _tables import add_results, keep, show
 from served_search import NUM_TUNED, TUNED_TO, megabytes, recall
 
 K = 10
+EXACT = 10  # of so many random requests one is compared with a ranking of all classes
 SHARES = 0.5, 0.05, 0.005, 0.0001
 KINDS = {"string": "where_kind", "price": "where_price_max", "region": "where_region"}
 
@@ -152,31 +153,62 @@ def serve(folder, num_checked, num_requests, rounds):
         facts[name]["p50_ms"], facts[name]["p99_ms"] = map(
             float, np.percentile(np.array(own) * 1e3, [50, 99])
         )
-    broken = sum(faults(model, given, np.random.default_rng(number)) for number in range(num_requests))
-    print(json.dumps({"filters": facts, "requests": num_requests, "rows that break a promise": broken}))
+    broken, differ = random_requests(model, given, num_requests)
+    facts = {
+        "filters": facts,
+        "random requests": num_requests,
+        "that hold a class that does not pass, or too few": broken,
+        "random requests with all cells": -(-num_requests // EXACT),
+        "that differ from a ranking of all": differ,
+    }
+    print(json.dumps(facts))
 
 
-def faults(model, given, random):
-    """The rows of an answer to a random request that hold a class that does not pass, or too few."""
+def random_requests(model, given, num_requests):
+    """Asks for random queries with one or two random filters, in batches of random sizes.
+
+    Returns how many answers hold a class that does not pass, or fewer than k where so many pass; and how many
+    of one in ``EXACT``, with all cells probed, have other scores than the best of all classes that pass.
+    """
     import tensorflow as tf
 
-    size = int(random.integers(1, 5))
-    x = given["queries"][random.integers(len(given["queries"]), size=size)]
-    fits, where = np.ones([1, len(given["price"])], bool), {}
-    for kind in random.permutation(list(KINDS))[: random.integers(1, 3)]:
-        chosen = [
-            passing(given, kind, random.choice(SHARES)) for _ in range(size if random.random() < 0.3 else 1)
-        ]
-        fits = fits & np.stack([passes for passes, _ in chosen])
-        where[KINDS[kind]] = tf.constant(np.concatenate([wanted for _, wanted in chosen]))
-    ids = model.serve(tf.constant(x), **where)["ids"].numpy()
-    fits = np.broadcast_to(fits, (size, fits.shape[1]))
-    found = [own[own >= 0] for own in ids]
-    full = [min(K, int(own.sum())) for own in fits]
-    return sum(
-        len(np.unique(own)) != num or not passes[own].all()
-        for own, num, passes in zip(found, full, fits, strict=True)
-    )
+    random = np.random.default_rng(0)
+    choices = [(kind, *passing(given, kind, share)) for kind in KINDS for share in SHARES]
+    passes = np.stack([passes for _, passes, _ in choices])
+    num_passing = np.array([[np.count_nonzero(own & other) for other in passes] for own in passes])
+    broken = differ = first = 0
+    told = time.perf_counter()
+    while first < num_requests:
+        size = min(int(random.integers(1, 129)), num_requests - first)
+        rows = random.integers(len(given["queries"]), size=size)
+        asked = random.permutation(list(KINDS))[: random.integers(1, 3)]
+        chosen = np.stack(
+            [random.choice([i for i, own in enumerate(choices) if own[0] == kind], size) for kind in asked]
+        )
+        where = {
+            KINDS[kind]: tf.constant(np.concatenate([choices[i][2] for i in own]))
+            for kind, own in zip(asked, chosen, strict=True)
+        }
+        x = tf.constant(given["queries"][rows])
+        ids = model.serve(x, **where)["ids"].numpy()
+        fits = passes[chosen[0][:, np.newaxis], ids] & passes[chosen[-1][:, np.newaxis], ids] & (ids >= 0)
+        wanted = np.minimum(K, num_passing[chosen[0], chosen[-1]])
+        distinct = np.array([len(np.unique(own[own >= 0])) for own in ids])
+        broken += int(((fits.sum(1) != wanted) | ((ids >= 0).sum(1) != wanted) | (distinct != wanted)).sum())
+        exact = np.arange(-first % EXACT, size, EXACT)
+        if len(exact):
+            some = {name: tf.gather(own, exact) for name, own in where.items()}
+            found = model.serve(tf.gather(x, exact), **some, num_probes=1 << 30)["scores"].numpy()
+            logits = given["effective"][rows[exact]] @ given["vectors"].T
+            for own, row, scores in zip(logits, chosen.T[exact], found, strict=True):
+                best = -np.sort(-own[passes[row[0]] & passes[row[-1]]])[:K]
+                best = np.pad(best, (0, K - len(best)), constant_values=-np.inf)
+                differ += not np.allclose(scores, best, rtol=1e-4, atol=1e-4)
+        first += size
+        if time.perf_counter() > told + 30:
+            told = time.perf_counter()
+            print(f"{first:,} of {num_requests:,} random requests", file=sys.stderr)
+    return broken, differ
 
 
 def main():

@@ -207,10 +207,12 @@ class CellSearch:
         passing, num_queries = tf.where(ids >= 0), tf.shape(query, tf.int64)[0]
         ids = tf.gather_nd(ids, passing)
         ids = tf.RaggedTensor.from_value_rowids(ids, passing[:, 0], num_queries, validate=False).to_tensor(-1)
+        # Blocks of queries are joined, so each has the same width.
+        ids = tf.pad(ids, [[0, 0], [0, tf.maximum(most - tf.shape(ids)[1], 0)]], constant_values=-1)
         size = _READ_ELEMENTS // (parts.rows.shape[2] * tf.maximum(tf.shape(ids)[1], 1))
         (scores,) = _in_blocks(self._scores_in_tiles, size, [tf.float32], query, ids)
         scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
-        scores, column = tf.math.top_k(scores, tf.minimum(most, tf.shape(ids)[1]))
+        scores, column = tf.math.top_k(scores, most)
         return scores, tf.gather(ids, column, batch_dims=1)
 
     def _scores_in_tiles(self, query, class_ids):
