@@ -7,6 +7,7 @@ import tempfile
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.saved_model.save_context import save_context
 
 from tfxc.cluster.exported import add_values
 from tfxc.serving.class_names import ClassIds, ClassNames, write_names
@@ -97,7 +98,8 @@ def traced():
 
 def variables_read(function, weights, others=()):
     """The variables that a function reads: ``weights``, and those that no list holds; and ``others``."""
-    graph = function.get_concrete_function().graph
+    with save_context(tf.saved_model.SaveOptions()):  # TensorFlow saves this trace, else it would trace again
+        graph = function.get_concrete_function().graph
     captured = {id(tensor) for tensor, _ in graph.captures} | {id(weight.handle) for weight in others}
     weights = [weight for weight in weights if id(weight.handle) in captured]
     unlisted = captured - {id(weight.handle) for weight in weights}
