@@ -32,7 +32,8 @@ def refuse_names(labels):
     if isinstance(labels, str | bytes) or dtype.startswith(("str", "bytes")):
         raise ValueError(
             "Labels must be integer class ids, but are strings: turn names into ids first, by "
-            "tfxc.data.Vocabulary(names).encode(labels)."
+            "tfxc.data.Vocabulary(names).encode(labels), or, of a model with a GrowingVocabulary, by "
+            "vocabulary.encoded(dataset)."
         )
 
 

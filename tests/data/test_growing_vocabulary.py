@@ -97,6 +97,8 @@ def test_what_cannot_be_is_refused():
     vocabulary = GrowingVocabulary(2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"3 distinct names.*2 rows.*larger capacity"):
         train(vocabulary, batches(["a", "b", "c"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"name b'a\\xff' is not UTF-8: encode"):
+        train(vocabulary, batches([b"a\xff"]))
     with pytest.raises(ValueError, match=r"dense tensors of strings.*int32"):
         vocabulary.grown(tf.data.Dataset.from_tensors(([1], [2])))
     several = tf.data.Dataset.from_tensors(((["a"], ["b"]), ["c"]))

@@ -262,8 +262,15 @@ class _Rows:
 
 
 def _distinct(names):
-    """For bytes [M] the position of each among the n distinct names, n for an empty one; names and counts."""
-    encoded = pa.array(names, pa.large_binary()).cast(pa.large_string()).dictionary_encode()
+    """For bytes [M] the position of each among the n distinct names, n for an empty one; names and counts.
+
+    Raises ValueError for a name that is not UTF-8.
+    """
+    try:
+        encoded = pa.array(names, pa.large_binary()).cast(pa.large_string()).dictionary_encode()
+    except pa.ArrowInvalid as error:
+        bad = next(name for name in names if "\ufffd" in name.decode(errors="replace"))
+        raise ValueError(f"The name {bad!r} is not UTF-8: encode the names so, or in Base64.") from error
     indices, distinct = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
     counts = np.bincount(indices, minlength=len(distinct))
     if "" in distinct:
