@@ -157,6 +157,7 @@ def test_a_table_that_is_built_while_a_step_is_traced_has_the_same_numbers():
     np.testing.assert_allclose(traced, eager, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_that_the_first_batch_of_a_generator_builds():
     class Encoder(keras.Model):
         def __init__(self):

@@ -25,6 +25,7 @@ def test_assign_by_hand():
     assert codes.dtype == np.int32 and codes.tolist() == [0, 1] and distances.tolist() == [26, 26]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_vectors", "num_codewords", "dim"), [(1, 1, 1), (0, 3, 2), (3000, 300, 5), (5, 300_000, 1)]
 )

@@ -377,6 +377,7 @@ def test_export_serves_the_same(name, tmp_path):
 BUILT = [name for name in SAMPLERS if name not in SAME_STATE | {"Uniform", "MIDX"}]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @named(BUILT, quick=["DNS", "InBatch, counting", "Mixture, learned"])
 def test_a_sampler_may_be_built_while_a_step_is_traced(name):

@@ -46,6 +46,7 @@ from tfxc._keras import keras  # noqa: E402
 from tfxc.data import Sequences  # noqa: E402
 
 
+@pytest.mark.long
 def test_lstm_layers_go_on_where_the_batch_before_stopped():
     encoder = lstm(num_classes=50, max_length=3, dim=8, num_blocks=2, batch_size=2)
     whole = lstm(num_classes=50, max_length=6, dim=8, num_blocks=2, batch_size=2)
@@ -261,6 +262,7 @@ def small_language_model(folder, num_streams):
     return language_model.make_model("full", split, 1, args), split, args
 
 
+@pytest.mark.long
 def test_a_language_model_of_any_number_of_streams_shows_what_it_expects(tmp_path, capsys):
     language_model.show_predictions(*small_language_model(tmp_path, 40))
     assert capsys.readouterr().out.count(" -> ") == 3
@@ -432,6 +434,7 @@ def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss, start):
         assert float(head.bias_initializer([1])[0]) == pytest.approx(start)
 
 
+@pytest.mark.long
 def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
         model, batches = small_model()
@@ -580,6 +583,7 @@ def test_label_texts_that_do_not_fit_are_named(tmp_path, names, words, message):
         load(tmp_path, label_texts=True)
 
 
+@pytest.mark.long
 def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
     log = "".join(f"{user} {item}\n" for user in "ABC" for item in "abcdefghijklmnop"[:11])
     (tmp_path / "log.txt").write_text(log + "D q\nD r\nD s\nD t\nD u\n")

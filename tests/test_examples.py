@@ -103,6 +103,7 @@ def test_starts_quietly(program):
     assert starts[0] == "common", f"{program} imports {starts[0]} before common"
 
 
+@pytest.mark.long
 def test_every_sampler_that_can_be_named_draws():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
@@ -181,6 +182,7 @@ def test_a_saved_model_that_takes_no_names_is_refused(tmp_path):
             run("query_saved_model.py", tmp_path / folder, "tea")
 
 
+@pytest.mark.long
 def test_recommends_from_an_interaction_log_with_little_memory(tmp_path):
     lines = [f"u{user} i{(user * 3 + step * step) % 40}" for user in range(40) for step in range(8)]
     (tmp_path / "log.txt").write_text("\n".join([*lines, ""]))

@@ -33,7 +33,7 @@ def checked_numerics():
 @pytest.mark.parametrize(
     ("head", "sampler", "is_stock"),
     long_after(
-        3,
+        1,
         ("dense", "none", False),
         ("sparse", "mixture", False),
         ("mach", "none", True),
@@ -59,6 +59,7 @@ def test_training_ranking_and_evaluation_mean_their_infinite_numbers(
         assert np.all(np.isneginf(scores) == (np.asarray(ids) < 0)) and np.isneginf(scores)[:, 3:].all()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("head", long_after(1, *HEADS))
 def test_a_nan_of_training_is_found(head, checked_numerics):

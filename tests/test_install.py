@@ -117,6 +117,7 @@ def test_the_source_distribution_holds_the_ops_and_no_binary(tmp_path):
     assert not [name for name in names if name.endswith((".so", ".o", "_tfxc_ops.json"))]
 
 
+@pytest.mark.long
 def test_another_tensorflow_in_the_same_place_builds_anew(tmp_path, monkeypatch):
     compiler = tmp_path / "g++"
     compiler.write_text(f"""#!/bin/sh

@@ -75,6 +75,7 @@ def test_a_sparse_multi_hot_matrix_is_not_mistaken_for_ids():
     assert pad_labels(ones).numpy().tolist() == [[1], [1]]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
@@ -92,6 +93,7 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
         padded(tf.sparse.from_dense([[[0, 0, 1], [1, 0, 0]]]))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("rank", [2, 3])
 def test_ids_of_sparse_rows_move_to_the_front(rank):
@@ -207,6 +209,7 @@ def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
     np.testing.assert_array_equal(flatten(tf.ones(query[:-1], tf.int32)), np.ones([np.prod(query[:-1]), 1]))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("position", [[], [5]])

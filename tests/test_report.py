@@ -52,7 +52,7 @@ class Page(html.parser.HTMLParser):
 
 
 def some_are_long(kind, width):
-    return pytest.param(kind, width, marks=[] if kind in ("dense", "sparse", "mach") else pytest.mark.long)
+    return pytest.param(kind, width, marks=[] if kind == "dense" else pytest.mark.long)
 
 
 @pytest.mark.both_keras
@@ -104,6 +104,7 @@ def test_calibration_of_a_model_that_knows_nothing(loss, probability):
     assert ODDS[where] == round(np.log2(probability / (1 - probability)))
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_sequences_exclusions_and_ragged_labels(tmp_path):
     model = make_model(encoder=item_encoder(), k=K, metrics=[RecallAtK(K)])
@@ -121,6 +122,7 @@ def test_sequences_exclusions_and_ragged_labels(tmp_path):
     assert tfxc.report(model, ragged, tmp_path / "c.html") == pytest.approx(dense)
 
 
+@pytest.mark.long
 def test_names_are_text(tmp_path):
     names = [f"<script>alert({number})</script>" for number in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(

@@ -38,6 +38,7 @@ def test_a_callback_without_logs_is_not_waited_for():
     assert callback.async_safe and callback._supports_tf_logs
 
 
+@pytest.mark.long
 def test_callbacks_keep_the_highest_of_a_metric(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     modes = ["auto", "max"] if IS_KERAS_3 else ["max"]
@@ -47,6 +48,7 @@ def test_callbacks_keep_the_highest_of_a_metric(tmp_path, monkeypatch):
         assert callback.monitor_op(0.9, 0.5) and not callback.monitor_op(0.5, 0.9), callback
 
 
+@pytest.mark.long
 @pytest.mark.skipif(IS_KERAS_3, reason="Keras 3 asks the metric, and keeps the highest")
 def test_a_callback_that_would_keep_the_lowest_is_refused():
     for monitor in MORE_IS_BETTER:

@@ -67,6 +67,7 @@ def test_training_goes_on_as_without_it():
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_steps_at_once_are_one_batch_of_the_logs():
@@ -115,6 +116,7 @@ def test_class_vectors_that_are_computed_are_those_of_now():
     assert history["sampler/kl"] == [pytest.approx(kl, rel=1e-4)] and kl > 0.01
 
 
+@pytest.mark.long
 def test_a_probe_without_candidates_is_refused():
     one = [part[:1] for part in PROBE]
     with pytest.raises(tf.errors.InvalidArgumentError, match="InBatch has no candidates.*more examples"):

@@ -76,6 +76,7 @@ def test_schedule(callback, steps):
     assert sum(second > 0 for second in seconds) == len(epochs)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("num_steps", "epochs", "steps"),
@@ -103,6 +104,7 @@ class FakeTime(keras.callbacks.Callback):
         self.now += 10
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("options", "epochs", "steps"),
@@ -131,6 +133,7 @@ def test_the_first_refresh_of_many_class_vectors_waits_for_queries(share, steps,
     assert recorded(callback, epochs=1, num_steps=120, steps_per_execution=10)[0] == steps
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_the_age_of_the_index_is_logged():
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
@@ -139,6 +142,7 @@ def test_the_age_of_the_index_is_logged():
     assert "sampler/index_age" not in fitted(Uniform(2), callbacks=[SamplerRefresh()], verbose=0)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_resumed_training_goes_on_counting(tmp_path):
     directory = str(tmp_path / "backup")
@@ -166,6 +170,7 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_several_steps_an_execution_count_as_several():
@@ -187,6 +192,7 @@ def test_with_another_model_or_optimizer_it_begins_anew(every):
         assert history["sampler/index_age"] == expected[1]["sampler/index_age"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_the_count_goes_on_in_the_next_fit():
     assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
@@ -289,6 +295,7 @@ def test_a_loop_of_batches_is_told_once_that_nothing_refreshes_its_index():
         model.train_on_batch(*ROWS)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_not_where_one_is_given():
     for every in ("epoch", 1000):

@@ -81,6 +81,7 @@ HEADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dense", "tied", "sparse", "normalized", "bfloat16"])
 def test_what_is_known_of_a_class_goes_with_its_name(name):
     model = trained(named(samplers.MIDX(6, num_codewords=4), **HEADS[name]()))
@@ -176,6 +177,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", long_after(4, *SAMPLERS))
 def test_a_sampler_draws_the_classes_there_are(name):
     model = trained(named(SAMPLERS[name]()))
@@ -245,6 +247,7 @@ class ThatSays(WithPrevious):
         return {**keras_slots(self, variable), "previous": tf_variable(self.previous[place])}
 
 
+@pytest.mark.long
 def test_slots_that_nobody_knows_are_refused_unless_the_optimizer_tells_of_them():
     with keras.utils.custom_object_scope({own.__name__: own for own in (WithPrevious, ThatSays)}):
         model = trained(named(optimizer=WithPrevious(0.01)))
@@ -268,6 +271,7 @@ def test_the_product_of_nadam_goes_on():
     assert float(tfxc.change_classes(model, OTHER).optimizer._u_product) == product
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_weight_decay_leaves_out_what_it_left_out_before():
     def decayed(model):
@@ -347,6 +351,7 @@ def test_names_that_a_bag_reads_as_columns_move_with_its_rows():
     np.testing.assert_allclose(changed.encoder(x), before, rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The embeddings .* count as tables of items")
 @pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["functional", "nested", "sequential"])
@@ -474,6 +479,7 @@ def test_what_cannot_be_carried_is_refused_and_the_model_stays_as_it_was():
     tf.nest.map_structure(np.testing.assert_array_equal, model.weights, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failing", long_after(1, "rows", "disk", "sampler"))
 def test_after_a_late_failure_training_goes_on_as_if_nothing_had_been(failing, monkeypatch):
     models, (x, y) = [], learnable(16)
@@ -536,6 +542,7 @@ def test_what_layers_have_adapted_to_stays():
     np.testing.assert_array_equal(changed.encoder(x), before)
 
 
+@pytest.mark.long
 def test_an_item_encoder_that_normalizes_encodes_new_classes_by_what_it_has_adapted_to():
     prices = np.arange(NUM_CLASSES, dtype=np.float32)[:, np.newaxis]
     normalized = keras.layers.Normalization()

@@ -47,6 +47,7 @@ def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @both_keras
 def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tmp_path):
     def made(rate):
@@ -126,6 +127,7 @@ class Scale(keras.layers.Layer):
         return inputs * self.scale + tf.reduce_sum(tf.convert_to_tensor(self.nothing))
 
 
+@pytest.mark.long
 @pytest.mark.traced  # outside of graphs, Nadam of tf-keras goes on otherwise in its first step
 @both_keras
 @pytest.mark.parametrize(
@@ -146,6 +148,7 @@ def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, o
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(tfxc.cluster.placement, "BLOCK_BYTES", 100)
     model = fitted()
@@ -160,6 +163,7 @@ def test_large_tables_come_in_blocks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again.head.table.numpy(), tables[0])
 
 
+@pytest.mark.long
 def test_the_last_two_stay_and_what_a_kill_left_does_not_count(tmp_path):
     checkpoint = tfxc.cluster.Checkpoint(fitted(), tmp_path)
     assert checkpoint.restore() == 0
@@ -186,6 +190,7 @@ def killed_at(function, last):
     return call
 
 
+@pytest.mark.long
 def test_a_kill_while_the_only_one_is_written_anew_leaves_one(tmp_path, monkeypatch):
     monkeypatch.setattr(tfxc.atomic_write, "_exchange", lambda one, other: False)
     model = make_model()
@@ -207,6 +212,7 @@ def test_a_kill_while_the_only_one_is_written_anew_leaves_one(tmp_path, monkeypa
         assert sorted(path.name for path in folder.iterdir()) == ["epoch-000002", "epoch-000003"]
 
 
+@pytest.mark.long
 def test_an_epoch_below_those_that_are_there_is_refused(tmp_path):
     checkpoint = tfxc.cluster.Checkpoint(fitted(), tmp_path)
     checkpoint.save(999_999)
@@ -241,6 +247,7 @@ def damage_files(folder, pattern, change):
 DAMAGES = ("*data*", flipped), ("*index", cut), ("*", None), ("*data*", cut), ("notes", cut), ("notes", None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("pattern", "change"), long_after(3, *DAMAGES))
 def test_of_a_damaged_one_the_one_before_is_used(tmp_path, pattern, change):
     model = fitted()
@@ -271,6 +278,7 @@ def test_an_epoch_may_be_damaged_more_than_once(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000001", "epoch-000002.damaged"]
 
 
+@pytest.mark.long
 @both_keras
 def test_another_model_is_named(tmp_path):
     tfxc.cluster.Checkpoint(fitted(), tmp_path).save(1)

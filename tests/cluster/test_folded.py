@@ -16,8 +16,6 @@ from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SoftmaxCrossentrop
 from tfxc.samplers import Step
 from tfxc.scored import Scored
 
-pytestmark = pytest.mark.both_keras
-
 
 def sharded_head(starts=STARTS):
     head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)

@@ -27,6 +27,7 @@ def test_each_epoch_its_own_order_and_the_seed_decides():
     assert rows_of(row_batches(4, 4, lambda rows: rows)) == [[0, 1, 2, 3]]
 
 
+@pytest.mark.long
 def test_rows_that_share_a_batch_share_the_next_epochs_by_chance_alone():
     num_rows, batch_size = 1 << 18, 64
     dataset = row_batches(num_rows, num_rows, lambda rows: rows, seed=0)
@@ -39,6 +40,7 @@ def test_rows_that_share_a_batch_share_the_next_epochs_by_chance_alone():
     assert abs(num_pairs - by_chance) < 5 * by_chance**0.5
 
 
+@pytest.mark.long
 def test_seeds_and_epochs_that_are_far_apart_have_orders_of_their_own():
     orders = []
     for seed in (0, 256, 2**16, 2**40, -(2**63)):

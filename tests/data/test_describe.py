@@ -49,6 +49,7 @@ def test_few_interactions_without_times_or_names():
         describe(Sequences([], [0], Vocabulary("a")))
 
 
+@pytest.mark.long
 def test_a_picture(tmp_path):
     describe(LOG, plot=tmp_path / "log.png")
     assert (tmp_path / "log.png").stat().st_size > 1000

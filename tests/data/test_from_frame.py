@@ -290,6 +290,7 @@ def test_one_line_in_the_log(caplog):
     ]
 
 
+@pytest.mark.long
 def test_split_and_train_with_other_columns():
     from tfxc import ExtremeClassifier, losses
     from tfxc._keras import keras

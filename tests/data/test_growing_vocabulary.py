@@ -52,6 +52,7 @@ def least_used(batches, capacity, half_life):
     return rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("half_life", [7.0, 1000.0])
 def test_rows_are_those_of_decaying_counts(half_life):
     rng = np.random.default_rng(1)

@@ -90,6 +90,7 @@ def test_element_spec():
     assert inputs["exclude"].shape.as_list() == [None, None] and inputs["exclude"].dtype == "int32"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("packed", [False, True])
 def test_shuffled_anew_each_epoch_and_reproducible(packed):
     sequences = Sequences.from_lists([[u, u] for u in range(50)])

@@ -23,6 +23,7 @@ def left_padded(*ids, length=8):
     return tf.constant([[0] * (length - len(ids)) + list(ids)])
 
 
+@pytest.mark.long
 @EVERY_ENCODER
 def test_a_query_depends_on_its_past_items_alone(encode):
     encoder = encode(NUM_CLASSES, max_length=8, dim=8, num_blocks=2)
@@ -95,6 +96,7 @@ def test_odd_sizes(encode, length, dim, num_blocks):
     assert encoder.output_shape == (None, length, dim)
 
 
+@pytest.mark.long
 @EVERY_ENCODER
 def test_a_bfloat16_table_is_shared_and_trained(encode):
     encoder = encode(10, max_length=3, dim=4, table_dtype="bfloat16")

@@ -70,6 +70,7 @@ def test_sequences_of_another_length_are_refused():
         layer(tf.zeros([2, 4, 4]))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("make", long_after(1, esasrec, sasrec))
 def test_a_model_says_which_length_it_was_made_for(make):

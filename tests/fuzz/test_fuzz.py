@@ -15,7 +15,7 @@ TARGETS = [pytest.param(name, marks=fuzz_all.marks_of(name)) for name in fuzz_al
 # Arrow prints an error of its own for a row of too many fields that is not UTF-8 either, and then stops.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("share", long_after(1, 0.3, 1.0))
+@pytest.mark.parametrize("share", long_after(1, 0.15, 1.0))
 def test_random_calls(name, share):
     target = fuzz_all.TARGETS[name]
 

@@ -172,6 +172,7 @@ def test_a_loop_that_trains_by_encoded_vectors_ranks_by_what_it_learnt():
     assert np.all(head.score(query, [[0, 1], [2, 3]]) < before)
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_averages_that_take_the_place_of_weights_make_the_cache_old():
     model = model_of()

@@ -168,6 +168,7 @@ def filtered_reference(layer, query, labels, threshold):
     return [d_query, *grads], touched
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("name", "threshold"),
@@ -226,6 +227,7 @@ def test_filtered_training_goes_where_exact_training_goes():
     assert abs(filtered - exact) < 0.1 * exact + 0.02, losses
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("loss", "name"),
@@ -259,6 +261,7 @@ def test_no_tensor_of_all_logits_in_either_direction(path, loss, name):
     check_sizes(shapes, layer, num_queries)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.optimized
 @pytest.mark.parametrize(

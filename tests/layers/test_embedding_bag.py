@@ -153,6 +153,7 @@ def test_sparse_weights_against_the_dense_product(combiner):
     assert np.isfinite(layer(counts)).all()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("mode", long_after(1, "int", "count"))
 def test_text_to_a_trained_model(mode):

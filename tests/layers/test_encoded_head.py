@@ -57,6 +57,7 @@ def test_nothing_to_score_is_nothing_to_encode():
             head._score_both(tf.ones([1, DIM]), tf.constant([[bad]]), tf.constant([0]))
 
 
+@pytest.mark.long
 def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
     monkeypatch.setattr("tfxc.layers.class_cache._BLOCK_ROWS", 4)
     model = model_of(sampler=samplers.MIDX(6, num_codewords=3, shared=True))
@@ -86,6 +87,7 @@ def test_without_a_sampler_all_classes_are_encoded():
     assert all(gradient is not None for gradient in tape.gradient(losses, variables))
 
 
+@pytest.mark.long
 def test_a_plain_model_trains_the_item_encoder():
     head = EncodedHead(tower(), FEATURES)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(DIM), head])
@@ -280,6 +282,7 @@ def test_a_mere_layer_may_be_the_item_encoder():
     assert again.head.encode([1, 2]).shape == (2, DIM)
 
 
+@pytest.mark.long
 def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
     normalized = keras.layers.BatchNormalization()
     item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
@@ -300,6 +303,7 @@ def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_
     assert np.all(normalized.moving_mean.numpy() > moved)
 
 
+@pytest.mark.long
 def test_a_model_that_its_first_batch_builds_reads_no_empty_cache():
     def unbuilt():
         model = tfxc.ExtremeClassifier(

@@ -130,6 +130,7 @@ def test_only_allowed_classes_are_ranked(allow):
         layer.top_k(query, 3, allow=[[12]])
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("name", ["exclude", "allow"])
 def test_class_ids_may_be_ragged_and_another_number_of_rows_is_named(name):

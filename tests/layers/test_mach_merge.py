@@ -36,6 +36,7 @@ def test_merged_heads_can_be_merged():
     assert merge_mach_heads(pairs).num_repetitions == 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("activation", long_after(1, "softmax", "sigmoid"))
 def test_training_apart_and_merging_equals_training_together(activation):
     x, y = learnable(32)

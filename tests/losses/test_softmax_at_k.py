@@ -146,6 +146,7 @@ def test_no_draws_at_all():
     np.testing.assert_allclose(value, [0.0], atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_of_no_label_and_no_draw_the_loss_is_0(traced):

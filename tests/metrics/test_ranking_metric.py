@@ -266,6 +266,7 @@ def test_inside_compile_and_evaluate(weighted):
     assert got == pytest.approx(float(alone.result()), abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["ragged", "sparse"])
 def test_ragged_and_sparse_labels_of_a_model_of_ones_own(form):

@@ -43,6 +43,7 @@ def test_scores_that_are_all_alike_are_no_better_than_chance(batch, dtype):
     assert runs[0] == runs[1]
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.traced
 @pytest.mark.parametrize("k", [1, 5])

@@ -84,6 +84,7 @@ def files(folder):
     return sorted(name[-12:-6] for name in os.listdir(folder))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("start", "every", "staleness", "last"),
@@ -125,6 +126,7 @@ def test_given_class_vectors_are_searched_instead(patient, tmp_path):
     np.testing.assert_array_equal(rows[2], np.argsort(-scores, axis=1)[:, :4])
 
 
+@pytest.mark.long
 def test_a_function_of_class_vectors_is_asked_at_each_search(patient, tmp_path):
     model, given = model_that_stands(), []
     rows, record = rows_of(model.sampler)
@@ -198,6 +200,7 @@ def test_a_killed_thread_is_reported_and_training_goes_on(tmp_path, monkeypatch)
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2, 2, 3, 2, 2])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*hard negatives were not renewed")
 def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     message = "Epoch 0: .*File too large.*goes on with uniform negatives"
@@ -207,6 +210,7 @@ def test_a_full_disk_is_reported_and_training_goes_on(patient, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_another_fit_goes_on(patient, tmp_path):
@@ -249,6 +253,7 @@ def test_with_a_sampler_of_another_width_it_starts_anew(patient, tmp_path):
     np.testing.assert_array_equal(history["mining/staleness"], [NAN, NAN, 2])
 
 
+@pytest.mark.long
 def test_a_table_of_other_classes_is_refused(patient, tmp_path):
     encoder, head = dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES)
     names = [f"item {i}" for i in range(NUM_CLASSES)]
@@ -274,6 +279,7 @@ def test_what_fails_in_the_last_epoch_is_told(patient, tmp_path, monkeypatch):
         fitted(traced_model(), HardNegativeMining(tmp_path, NUM_EXAMPLES, 2, 1), 2)
 
 
+@pytest.mark.long
 def test_a_curriculum_ends_with_its_training(patient, tmp_path):
     model = model_of()
     fitted(model, HardNegativeMining(tmp_path / "first", NUM_EXAMPLES, 5, curriculum=5), 1)
@@ -314,6 +320,7 @@ def test_another_process_goes_on_with_its_tables_queries_and_search(tmp_path, mo
     again.on_train_end()
 
 
+@pytest.mark.long
 def test_a_fit_that_is_cut_off_leaves_no_table(patient, tmp_path):
     def cut(epoch):
         if epoch == 3:
@@ -351,6 +358,7 @@ def test_killed_during_a_refresh_it_resumes_with_the_whole_old_table(patient, tm
     np.testing.assert_array_equal(history["mining/staleness"], [3, 4, 2])
 
 
+@pytest.mark.long
 def test_arguments_are_checked(tmp_path):
     for options, message in [
         ({"num_examples": 0}, "num_examples must be an integer of at least 1, but got 0"),
@@ -386,6 +394,7 @@ def test_training_without_it_is_warned_of(tmp_path):
         fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES), 1)
 
 
+@pytest.mark.long
 def test_a_fit_without_any_hard_negative_is_warned_of(tmp_path, monkeypatch):
     class Slow(background_search.BackgroundSearch):
         running = True  # as long as any epoch lasts

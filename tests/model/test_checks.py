@@ -14,6 +14,7 @@ from tfxc.model.checks import require_finite, require_finite_step
 from tfxc.samplers import DNS, LSH, MIDX, RFF, InBatch, Sphere, Uniform, Unigram
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_xla_is_switched_off_with_a_warning():
     with pytest.warns(UserWarning, match="jit_compile=True has no effect"):

@@ -184,6 +184,7 @@ def test_rank_takes_what_predict_takes():
         model.rank(inputs, 5, exclude=[[3]])
 
 
+@pytest.mark.long
 def test_batches_one_by_one_read_class_vectors_of_now():
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
     head = tfxc.layers.EncodedHead(encoder, np.random.default_rng(1).normal(size=(NUM_CLASSES, 3)))
@@ -235,6 +236,7 @@ def test_every_form_of_labels_trains_alike():
             np.testing.assert_allclose(one, two, rtol=1e-6, err_msg=kind)
 
 
+@pytest.mark.long
 def test_labels_may_change_their_form():
     """Keras then traces one step for all: the rank of the labels is not known in it."""
     model, x, y = make_model(Uniform(4)), features(4), np.arange(4)
@@ -252,6 +254,7 @@ HISTORY = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
 NEXT = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_sequences():
     history, labels = HISTORY, NEXT
@@ -308,6 +311,7 @@ def ways_to_take_labels(model):
 model_of_all = functools.cache(make_model)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", long_after(1, "Int64", "int64[pyarrow]", "category"))
 def test_labels_of_every_pandas_type_of_integers(dtype):
     model, x, y = model_of_all(), features(2), pd.Series([3, 1], [9, 8])
@@ -435,6 +439,7 @@ def test_batch_of_one_and_one_class(name):
     np.testing.assert_allclose(model.evaluate(features(1), np.zeros(1, int), verbose=0), [0, 1], atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.parametrize(
     "form", long_after(1, scipy.sparse.csr_matrix, tf.sparse.from_dense, scipy.sparse.coo_array)
@@ -461,6 +466,7 @@ class Sum(keras.layers.Layer):
         return keras.KerasTensor(first.shape, first.dtype)
 
 
+@pytest.mark.long
 def test_an_optional_input_may_be_none():
     x, y = learnable(8)
     first, second = keras.Input((DIM,), name="first"), keras.Input((DIM,), name="also", optional=True)

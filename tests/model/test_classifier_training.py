@@ -72,6 +72,7 @@ def test_the_loss_that_trains_equals_the_weighted_one_by_hand():
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_an_encoder_built_by_its_first_batch():
     x, y = learnable(64)
@@ -98,6 +99,7 @@ def test_the_logged_loss_weighs_batches_by_examples_beside_one_list_to_exclude()
     np.testing.assert_allclose(loss, -log_softmax(all_logits(model, x))[np.arange(5), y].mean(), rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_a_sampler_that_takes_the_place_of_another_trains():
     x, y = learnable(16)
@@ -143,6 +145,7 @@ def test_encoder_and_head_of_a_model_stay():
         assert getattr(model, name) is own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [lambda x, y: (x, y), lambda x, y: (dataset(x, y),)])
 def test_such_an_encoder_is_built_before_the_first_callback(form):
     model = make_model(SAMPLERS["midx"](), encoder=Subclassed())
@@ -230,6 +233,7 @@ def test_loss_scaling_is_refused(policy):
         make_model(optimizer=keras.optimizers.Adam())
 
 
+@pytest.mark.long
 def test_extra_losses_of_the_encoder_train_but_are_not_in_the_exact_loss():
     encoder = dense_encoder()
     encoder.add(keras.layers.Dense(DIM, kernel_regularizer=keras.regularizers.L2(10.0)))
@@ -274,6 +278,7 @@ class Measured(keras.layers.Layer):
         return inputs
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_metrics_of_layers_are_in_the_logs_of_training_and_of_validation():
     x, y = learnable(16)
@@ -286,6 +291,7 @@ def test_metrics_of_layers_are_in_the_logs_of_training_and_of_validation():
     assert set(logs) == {"loss", "size", "val_loss", "val_size", "val_recall_at_5"}
 
 
+@pytest.mark.long
 def test_a_penalty_beside_losses_that_are_not_reduced_counts_once():
     x, y, weights = *learnable(8), []
     for reduction in ("none", "sum"):
@@ -334,6 +340,7 @@ class Momentum(keras.optimizers.Optimizer):
         self.assign_add(variable, momentum)
 
 
+@pytest.mark.long
 def test_an_optimizer_of_the_users_own_is_built_once(tmp_path):
     optimizer = Momentum(0.01, use_ema=True, ema_momentum=0.99)
     model = make_model(optimizer=optimizer)

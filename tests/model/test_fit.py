@@ -34,6 +34,7 @@ def test_the_sentence_is_found(report, num_frames):
     assert sentence_of(report) == "Too large: 5 of 3"
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("call", ["fit", "predict"])
 def test_ids_of_another_vocabulary_are_told_as_such(call):
@@ -124,6 +125,7 @@ def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
     assert message.endswith(f". It was batch 3 of epoch {1 + bad_epoch}.") and ".." not in message
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_of_several_steps_at_once_it_is_one():

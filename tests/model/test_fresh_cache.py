@@ -53,6 +53,7 @@ class Doubled(keras.callbacks.Callback):
         self.model.head.class_cache.expire()
 
 
+@pytest.mark.long
 def test_a_callback_may_change_weights_when_an_evaluation_begins():
     model, losses = model_of(tfxc.optimizers.LazyAdam(0.05), InBatch()), Losses()
     model.fit(X, Y, validation_data=(X, Y), callbacks=[losses, Doubled()], epochs=2, verbose=0)

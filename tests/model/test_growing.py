@@ -93,6 +93,7 @@ def test_a_row_that_another_name_takes_begins_anew():
     assert (counts.numpy().tolist(), int(counts.total.numpy())) == ([1, 0, 0, 0], 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["spare", "full"])
 def test_a_draw_of_a_spare_row_is_an_empty_slot(kind):
     model = made(8, tfxc.samplers.Uniform(400, seed=1))
@@ -126,6 +127,7 @@ def run(folder, stop=None, save_freq=7):
     return values, logs, losses.seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stops", [[25], pytest.param([9, 23, 30, 31, 57], marks=pytest.mark.long)])
 def test_a_training_goes_on_to_the_bit(tmp_path, stops):
     expected = run(tmp_path / "whole")
@@ -136,6 +138,7 @@ def test_a_training_goes_on_to_the_bit(tmp_path, stops):
     assert_same(result, expected)
 
 
+@pytest.mark.long
 def test_what_does_not_go_with_such_names_is_refused():
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
     vocabulary = GrowingVocabulary(6)

@@ -26,6 +26,7 @@ def test_reserved_inputs_are_taken_out():
     assert set(rest) == {"a", "b"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reads", "given"), [pytest.param("items", "items", marks=pytest.mark.both_keras), (None, "any name")]
 )
@@ -98,6 +99,7 @@ def test_sparse_excluded_ids_are_as_wide_as_the_longest_row():
     assert reserved["exclude"].numpy().tolist() == [[3, 10**9], [70, -1], [-1, -1]]
 
 
+@pytest.mark.long
 def test_a_sparse_matrix_of_classes_to_exclude_is_refused():
     model, x = make_model(), features(6)
     best = model.predict(x, verbose=0)["ids"][:, 0]
@@ -108,6 +110,7 @@ def test_a_sparse_matrix_of_classes_to_exclude_is_refused():
     assert not (model.predict({"x": x, "exclude": ids}, verbose=0)["ids"] == best[:, np.newaxis]).any()
 
 
+@pytest.mark.long
 def test_ids_that_nobody_reads_change_nothing():
     x, y, results = features(8), np.arange(8), []
     for inputs in (x, {"features": x, "example_ids": np.arange(8)}):
@@ -138,6 +141,7 @@ def encoder_of_two():
     return keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c])))
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.parametrize("form", ["arrays", "dataset"])
 def test_inputs_that_an_encoder_has_not_are_passed_over(form):
@@ -168,6 +172,7 @@ def test_classes_to_allow_are_no_inputs():
         split_inputs(inputs, encoder)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_lists_of_classes_have_a_row_for_each_query():
     model = make_model()
@@ -251,6 +256,7 @@ def test_the_order_of_shuffled_data_is_not_spent():
         assert rows.epoch_order.next == 3
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_a_subclassed_encoder_trains_on_the_orders_of_others():
     for encoder in (Subclassed(), keras.Sequential([keras.Input([2]), keras.layers.Dense(4)])):

@@ -129,6 +129,7 @@ def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("other", long_after(2, "codewords", "mixture", "counts", "none"))
 def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, other):
@@ -153,6 +154,7 @@ def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, 
     assert len(weights_of(changed)) == len(weights_of(loaded))
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.parametrize("tied_to", [None, "items"])
 def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to):
@@ -180,6 +182,7 @@ class Unnamed(keras.Model):
         return tf.reduce_mean(self.items(history) + self.before(history), axis=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_others", long_after(1, 2, 0, 1))
 @pytest.mark.parametrize("kind", ["tied", pytest.param("item encoder", marks=pytest.mark.both_keras)])
 def test_an_embedding_without_a_name_that_the_head_shares_is_found_again(tmp_path, kind, num_others):

@@ -66,6 +66,7 @@ SUMMED_HEADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "sampler", "estimator"),

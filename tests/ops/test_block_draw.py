@@ -172,6 +172,7 @@ def test_a_class_outside_the_range_is_named(draw, log_prob_of, bad):
         log_prob_of(np.zeros((2, 2)), np.ones((2, 2)), index, np.array([[0, 1], [2**32 + 1, 2]]))
 
 
+@pytest.mark.long
 @BOTH
 def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
     index = BlockIndex(tf.Variable(tf.zeros([5, 3])), 2, QUADRATIC)

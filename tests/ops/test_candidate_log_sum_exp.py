@@ -143,6 +143,7 @@ def test_a_bfloat16_table_is_read_as_it_is():
         np.testing.assert_array_equal(tf.convert_to_tensor(ours), tf.convert_to_tensor(theirs))
 
 
+@pytest.mark.long
 @pytest.mark.kernels
 def test_skewed_classes_at_full_size_over_several_threads():
     random = np.random.default_rng(0)

@@ -198,6 +198,7 @@ class Gate(keras.layers.Layer):
         return shape
 
 
+@pytest.mark.long
 def test_an_encoder_keeps_its_gradients_when_the_model_is_gone():
     x, y = np.ones([8, 4], np.float32), np.arange(8)
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Gate()])
@@ -227,6 +228,7 @@ def train_by_a_loop(make_optimizer):
     return made()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "make_optimizer",
     [

@@ -74,6 +74,7 @@ def test_ties_everywhere():
         np.testing.assert_array_equal(ids, want.indices)
 
 
+@pytest.mark.long
 def test_among_many_scores_of_zero_the_lowest_ids_win():
     table = tf.Variable(np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32))
     for _ in range(300):  # whichever thread comes first

@@ -225,6 +225,7 @@ def test_probed_buckets_with_excluded_classes_and_too_few_left():
 EVERY_PROBED = pytest.mark.parametrize("top_k", both_ways(mach_top_k_probed))
 
 
+@pytest.mark.long
 @EVERY_PROBED
 def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder):
     family = make_family(20_000, 500, 8)
@@ -332,6 +333,7 @@ def test_probes_may_be_a_tensor():
         tf.nest.map_structure(np.testing.assert_array_equal, got, want)
 
 
+@pytest.mark.long
 def test_more_probes_find_more_of_many_classes(decoder):
     """Classes that share a place of the sketch came before the best ones, of 400,000 nearly all of them."""
     family, k = make_family(400_000, 300, 3), 50

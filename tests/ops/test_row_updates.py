@@ -172,6 +172,7 @@ def test_in_a_graph_with_unknown_number_of_rows(rule):
     close(variables, arrays, atol=0)
 
 
+@pytest.mark.long
 @BY_THE_KERNEL
 @pytest.mark.parametrize("rule", RULES)
 def test_inside_xla(rule):
@@ -237,6 +238,7 @@ def test_the_compiled_rounding_is_that_of_the_reference_to_the_bit(rule, size, m
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
+@pytest.mark.long
 def test_small_steps_on_bfloat16_add_up():
     table = tf.Variable(tf.ones([400, 8], tf.bfloat16))
     gradient = tf.IndexedSlices(tf.ones([400, 8]), tf.range(400))

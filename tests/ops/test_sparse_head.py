@@ -46,6 +46,7 @@ def test_logits(path, shape, part):
     check_gradients(problem, total, of_logits)
 
 
+@pytest.mark.long
 @pytest.mark.kernels
 @pytest.mark.parametrize("size", [199_941, 200_016])
 def test_logits_that_are_more_than_the_caches_hold(size):

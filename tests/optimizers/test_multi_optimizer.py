@@ -108,6 +108,7 @@ def test_each_follows_its_schedule():
         optimizer.learning_rate = 0.1
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_saved_it_continues_where_it_stopped(tmp_path):
     model, top = two_layers()
@@ -238,6 +239,7 @@ def test_optimizers_that_are_several_or_scale_the_loss_are_refused_as_parts():
             MultiOptimizer(LazySGD(), (part, layer))
 
 
+@pytest.mark.long
 @pytest.mark.both_keras
 def test_averages_take_their_place_at_the_end():
     results = {}

@@ -89,6 +89,7 @@ def test_clipping_sees_summed_rows(option, table, other):
     np.testing.assert_allclose(variables[1].numpy(), -np.array(other), rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("option", long_after(1, "clipnorm", "clipvalue", "global_clipnorm"))
 def test_clipped_steps_inside_xla_are_those_outside(optimizer_class, option):
@@ -131,6 +132,7 @@ def test_a_norm_of_shards_is_refused(optimizer_class):
         optimizer_class(0.1, **{option: 1.0}).build(table.variables)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("optimizer_class", "id_dtype"), [(LazyAdam, "int64"), (LazySGD, "int32"), (RowwiseAdagrad, "int32")]
 )
@@ -275,6 +277,7 @@ def fastest(action, repeats=20):
     return min(seconds() for _ in range(repeats))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_step_costs_far_less_than_one_copy_of_the_table(optimizer_class):
     table = tf.Variable(tf.zeros([200_000, 64]))
@@ -353,6 +356,7 @@ def sampled_model(optimizer, **head):
     return model
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.kernels
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, 
     assert callback.told.tolist() == [10.0] * 3 and callback.sum.tolist() == [12.0] * 3
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, script, two_epochs, whole):
@@ -129,6 +130,7 @@ def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, scr
     assert_same(script(tmp_path / "backups", epochs=3), whole)
 
 
+@pytest.mark.long
 def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
     model = made()
     backup = BackupAndRestore(tmp_path)
@@ -166,6 +168,7 @@ def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_pat
     assert int(model.optimizer.iterations.numpy()) == 3 * ended
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path):
     model = made()
@@ -183,6 +186,7 @@ def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path
     assert int(model.optimizer.iterations.numpy()) == 2 * STEPS
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not IS_KERAS_3, reason="optimizers of tf-keras accumulate no gradients")
 def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
     optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)
@@ -228,6 +232,7 @@ def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     assert logs["loss"] == expected[1]["loss"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
@@ -289,6 +294,7 @@ def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, w
     assert_same(script(tmp_path, 1000), whole)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("does", ["stop", "note"])
 def test_a_handler_that_returns_is_called_once_and_nothing_passes_for_finished(tmp_path, script, whole, does):
@@ -356,6 +362,7 @@ def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_pat
     assert [batch for batch, _ in losses] == [*range(10), *range(10)] and losses[:10] == expected[2][:10]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script, two_epochs, whole):
     shutil.copytree(two_epochs[1], tmp_path / "killed")
@@ -365,6 +372,7 @@ def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script,
         assert_same(script(tmp_path / "killed"), whole)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path):
     head = tfxc.layers.DenseHead(20_000)
@@ -406,6 +414,7 @@ def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_
     assert ages == [0] * 10
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_backup_that_cannot_be_written_is_told_and_training_goes_on(tmp_path, monkeypatch, script):
     def full(*args):
@@ -469,6 +478,7 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
             assert fit(0.001, epochs) == 0.5
 
 
+@pytest.mark.long
 def test_what_the_script_has_changed_is_told_of_once(tmp_path):
     def fit(epochs, num_negatives=6):
         model = make_model(tfxc.samplers.Uniform(num_negatives, seed=3))
@@ -482,6 +492,7 @@ def test_what_the_script_has_changed_is_told_of_once(tmp_path):
     fit(3, 9)  # once told, it is what the training has
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script):
     assert script(tmp_path, 3, 17) is None
@@ -530,6 +541,7 @@ def test_of_larger_batches_an_epoch_may_have_none_left(tmp_path):
     assert model.history.epoch == [0, 2] and len(model.history.history["loss"]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_backup_of_other_class_names_is_refused(tmp_path):
     names = [f"item {i}" for i in range(NUM_CLASSES)]

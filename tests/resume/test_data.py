@@ -66,6 +66,7 @@ def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
         assert_same(script(tmp_path / "killed", 3, x=Grain(), y=None), expected)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_several_steps_at_once(tmp_path):

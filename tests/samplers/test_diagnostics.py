@@ -131,6 +131,7 @@ def test_both_figures_refuse_a_query_without_candidates():
             measure(sampler, head_of_probs(), query, tf.constant([[3], [-1]]))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     "make",

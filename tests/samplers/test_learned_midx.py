@@ -100,6 +100,7 @@ def test_a_refresh_keeps_learnt_codebooks_until_the_classes_have_left_them():
     assert (tf_variable(sampler.codebook_0).numpy() != learnt).any()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("quantizer", ["rq", "pq"])
 def test_classes_without_any_vector_are_drawn_alike_and_learnt_later(quantizer):
@@ -120,6 +121,7 @@ def test_codebooks_that_are_not_finite_are_fitted_anew():
     assert np.isfinite(tf_variable(sampler.codebook_0)).all()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_nothing_is_learnt_before_the_first_refresh_nor_without_queries():
     head, sampler = head_of(clustered(20, 4)), built(LearnedMIDX(3, num_codewords=4, seed=5), 20, 4)

@@ -62,6 +62,7 @@ def test_distribution_before_and_after_refresh(family, num_classes):
     check_distribution(sampler, 7)
 
 
+@pytest.mark.long
 def test_distribution_over_many_classes():
     sampler = made(50, clustered(20_000, 16, num_clusters=40))
     check_distribution(sampler, 16, num_draws=1_000_000)
@@ -159,6 +160,7 @@ def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monke
         np.testing.assert_array_equal(of_each[2], of_each[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", ["abcdefgh", "hgfijklmnopqrstuv"])
 def test_other_classes_get_the_tables_that_a_new_sampler_makes(names):
     for seed in range(4):  # of some, most classes stay in the first of the two buckets
@@ -173,6 +175,7 @@ def test_other_classes_get_the_tables_that_a_new_sampler_makes(names):
             np.testing.assert_array_equal(weight, same, weight.name)
 
 
+@pytest.mark.long
 def test_class_vectors_are_hashed_block_by_block():
     vectors = clustered(1000, 6)
     sampler = made(5, vectors, num_tables=400, num_bits=16)  # 655 classes a block
@@ -190,6 +193,7 @@ def test_part_of_a_mixture():
     np.testing.assert_allclose(np.exp(counted)[filled], want[filled], rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     "options", long_after(1, {"query": "label", "candidates": "union", "num_tables": 3}, {"shared": True})

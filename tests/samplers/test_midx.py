@@ -217,6 +217,7 @@ def values_of(sampler):
     return {name: tf_variable(getattr(sampler, name)).numpy() for name in midx.STATE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("class_weights", ["frequency", "uniform"])
 @pytest.mark.parametrize("variant", ["rq", "pq"])
 def test_a_refresh_encodes_the_classes_that_changed_and_the_others_follow_their_cells(variant, class_weights):
@@ -255,6 +256,7 @@ def test_a_refresh_encodes_the_classes_that_changed_and_the_others_follow_their_
         sampler.refresh(head_of(vectors))
 
 
+@pytest.mark.long
 def test_refreshes_are_whole_at_growing_intervals_and_where_most_classes_changed():
     vectors, sampler = clustered(200, 6), built(make(5), 200, 6)
     whole = []

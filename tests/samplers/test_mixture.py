@@ -132,6 +132,7 @@ def test_reproducible_and_each_part_keeps_its_counter():
     assert (draws[0][0] != draws[0][1]).any()
 
 
+@pytest.mark.long
 def test_parts_of_a_kind_with_one_seed_draw_other_classes():
     query, labels = tf.constant(queries(30, DIM)), labels_for(queries(30, DIM))
 
@@ -209,6 +210,7 @@ def test_each_part_that_learns_does_so_from_all_candidates():
         assert (tf_variable(codebook).numpy() != old).any()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_a_part_of_a_size_that_a_graph_does_not_know():
     mixture = built([Uniform(3, seed=3), HardNegatives(2, 2, seed=1), InBatch()])

@@ -290,6 +290,7 @@ def test_queries_that_are_not_finite_name_the_query(make, bad):
         sample(sampler, query, labels_for(query))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.usefixtures("path")
 @of("LSH", "MIDX", "Sphere", "RFF")

@@ -40,6 +40,7 @@ def test_cells_count_what_passes(num_values):
     )
 
 
+@pytest.mark.long
 def test_requests_of_padding_or_of_no_queries_find_what_a_head_finds():
     head, query = head_of(clustered(60, 6)), queries(3, 6)
     index, attributes = InvertedIndex(num_cells=5, num_scanned=10), Attributes({"kind": [*"abc"] * 20})

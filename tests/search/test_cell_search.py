@@ -64,6 +64,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch, num_scanned):
     np.testing.assert_array_equal(got.ids, want.ids)
 
 
+@pytest.mark.long
 def test_cells_that_are_excluded_as_a_whole_are_replaced_by_others():
     vectors = clustered(200, 4, num_clusters=10)
     head, query = head_of(vectors), queries(3, 4)
@@ -74,6 +75,7 @@ def test_cells_that_are_excluded_as_a_whole_are_replaced_by_others():
     assert index_of(head, 20, 1).top_k(query, 60, exclude).ids.numpy()[:, -10:].max() == -1
 
 
+@pytest.mark.long
 def test_among_many_cells_the_best_are_read():
     vectors, query = clustered(3000, 8, num_clusters=100), queries(50, 8)
     index = index_of(head_of(vectors), 300)

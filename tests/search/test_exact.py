@@ -58,6 +58,7 @@ def test_folding_blocks_equals_the_whole_row(block):
     np.testing.assert_array_equal(carry[1], want_ids)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("block", "in_graph"), [(7, False), pytest.param(80, True, marks=pytest.mark.traced), (200, False)]
 )

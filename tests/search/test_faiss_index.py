@@ -58,6 +58,7 @@ def test_the_effort_finds_nearly_all_classes_of_queries_like_those_given(use_bia
     assert faiss_index(head, "IVF64,Flat").nprobe >= index.nprobe  # random directions
 
 
+@pytest.mark.long
 def test_by_default_many_classes_are_found_as_well_as_few():
     head, query = head_of(clustered(20_001, 4)), queries(50, 4)
     index = faiss_index(head)

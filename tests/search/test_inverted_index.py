@@ -42,6 +42,7 @@ def test_no_queries(small):
     assert small[1].top_k(tf.zeros([0, 7]), 5).ids.shape == (0, 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["dense", "encoded"])
 def test_copies_of_the_best_are_as_good_as_these(kind):
     random = np.random.default_rng(0)
@@ -84,6 +85,7 @@ def test_what_takes_long_tells_of_its_progress(monkeypatch, capfd):
     assert [title for title in titles if f"{title}: " not in told] == []
 
 
+@pytest.mark.long
 def test_making_it_holds_few_class_vectors_and_its_rows_once(monkeypatch):
     for module, name in ((class_vectors, "_BLOCK_ROWS"), (cells, "_CHUNK_ROWS")):
         monkeypatch.setattr(module, name, 100)
@@ -101,6 +103,7 @@ def test_making_it_holds_few_class_vectors_and_its_rows_once(monkeypatch):
     assert (index.rows[3, 1].numpy() == 99).all()
 
 
+@pytest.mark.long
 def test_where_few_classes_answer_most_queries_these_are_scanned():
     head, query = head_of(skewed(20_000)), queries(200, 8)
     index, none, given = InvertedIndex(), InvertedIndex(num_scanned=0), InvertedIndex(num_scanned=700)

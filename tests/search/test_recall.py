@@ -32,6 +32,7 @@ def test_a_recall_that_is_reached_exactly_is_enough(small, monkeypatch):
     assert index.recall(head, query, 10) == 0.95
 
 
+@pytest.mark.long
 def test_recall_is_that_of_what_is_not_excluded():
     head, query = head_of(clustered(4000, 8, num_clusters=60)), queries(200, 8)
     index = index_of(head, 60, 2)

@@ -108,6 +108,7 @@ def signature_of(path):
     return saved.meta_graphs[0].signature_def["serving_default"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     num_classes = 5000
@@ -132,6 +133,7 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     assert not (tmp_path / "1" / "assets.extra").exists()
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("kind", long_after(1, "plain", "indexed"))
 def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere(request, kind):
@@ -359,6 +361,7 @@ def test_an_index_is_served_without_the_heads_table(indexed):
         served.serve(features=tf.constant(x), num_probes=tf.constant(0))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     (model, index, path), x = indexed, features(2)
@@ -421,6 +424,7 @@ def test_numbers_that_predict_refuses_are_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.long
 def test_an_index_that_does_not_fit_is_refused(tmp_path):
     model = make_model()
     with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):
@@ -496,6 +500,7 @@ def test_names_in_and_out(tmp_path, with_index):
     assert b"item 7" not in graph  # names lie in files beside the graph
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_strings_need_names_that_can_be_told_apart(tmp_path):
     with pytest.raises(ValueError, match="needs class names"):
@@ -509,6 +514,7 @@ def test_strings_need_names_that_can_be_told_apart(tmp_path):
     assert loaded.serve(tf.zeros([1, DIM]))["names"].numpy()[0, 0] in (b"b\n", b"c\n")
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_inputs_that_cannot_be_arguments_get_safe_names_or_are_named(tmp_path, capsys):
     def model_of(*names):

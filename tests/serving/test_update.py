@@ -113,7 +113,7 @@ def test_ids_and_rows_of_few_bits_stay(tmp_path):
 
 @FEW
 @pytest.mark.traced
-@pytest.mark.parametrize("with_index", long_after(1, True, False))
+@pytest.mark.parametrize("with_index", long_after(1, False, True))
 def test_attributes_follow(tmp_path, with_index):
     given = {"country": ["DE", "FR"] * 20, "price": np.arange(40.0), "tags": [[1], [2, 3]] * 20}
     model = model_of()
@@ -166,6 +166,7 @@ def test_vectors_that_fit_no_cell_ask_for_a_new_index(tmp_path):
         update(tmp_path / "4", tmp_path / "5", ["far"], random(1, DIM))
 
 
+@pytest.mark.long
 @pytest.mark.traced
 def test_what_cannot_be_updated_says_why(tmp_path):
     model_of(DenseHead(NUM_CLASSES)).export(tmp_path / "1")
@@ -194,6 +195,7 @@ def test_what_cannot_be_updated_says_why(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["1", "biased"]
 
 
+@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "encoder", "strings", "message"),
