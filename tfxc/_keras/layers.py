@@ -135,6 +135,13 @@ def mask_of(tensor):
     return getattr(tensor, "_keras_mask", None)
 
 
+def with_mask(tensor, mask=None):
+    """A layer's output, for which ``mask_of`` tells this mask."""
+    if mask is not None:
+        tensor._keras_mask = mask
+    return tensor
+
+
 def shape_called_with(layer):
     """The shape of the input of a layer's first call, in that input's structure; None before that call."""
     if IS_KERAS_3:

@@ -217,7 +217,7 @@ def variables_of_training(model):
     build_optimizer(model.optimizer, model.trainable_variables)
     optimizers = parts_of(model.optimizer)
     groups = {
-        "weight": weights_of(model) + _random_states(model),
+        "weight": weights_of(model) + random_states(model),
         "optimizer": [own for each in optimizers for own in each.variables],
         "unlisted": [own for each in optimizers for own in unlisted_variables(each)],
         "learning_rate": [rate for rate in map(learning_rate_variable, optimizers) if rate is not None],
@@ -234,7 +234,7 @@ def variables_of_training(model):
     }
 
 
-def _random_states(model):
+def random_states(model):
     """The states of tf-keras's random layers, which get generators of their own: others' cannot be read."""
     states = []
     for layer in layers_of(model):

@@ -1,7 +1,8 @@
-"""Encoders of item sequences, which return a query for each position."""
+"""Encoders of item sequences, with a query for each position; and what trains any encoder on large batches."""
 
 from tfxc.encoders.esasrec import esasrec
+from tfxc.encoders.grad_cache import GradCache
 from tfxc.encoders.gru4rec import gru4rec
 from tfxc.encoders.sasrec import sasrec
 
-__all__ = ["esasrec", "gru4rec", "sasrec"]
+__all__ = ["GradCache", "esasrec", "gru4rec", "sasrec"]

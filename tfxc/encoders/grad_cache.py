@@ -1,0 +1,110 @@
+"""An encoder that trains on large batches in the memory of small ones."""
+
+import tensorflow as tf
+
+from tfxc._keras import keras, register
+from tfxc._keras.layers import mask_of, no_autocast, with_mask
+from tfxc._keras.training import random_states
+from tfxc._keras.weights import tf_variable
+from tfxc.arguments import positive_int
+from tfxc.ops.in_chunks import in_chunks
+
+
+@register
+class GradCache(keras.layers.Layer):
+    """An encoder that trains on a large batch in the memory of a chunk of it, with the same gradients.
+
+    A step with ``InBatch`` has as many candidates as the batch has labels, and what the encoder computes for
+    the batch has to stay until the gradient. This one computes chunk by chunk and keeps the results alone;
+    the gradient computes each chunk once more. So a step takes about a third more time. Wrap both encoders,
+    ``EncodedHead(GradCache(items, 512), features)``, or the one that needs it.
+
+    Dropout draws the same masks both times. Without ``training=True`` (``evaluate``, ``predict``, an export)
+    the encoder runs as it is. A training step belongs in a ``tf.function``, as ``fit`` makes one: eagerly,
+    each call traces the encoder anew.
+
+    Args:
+        encoder: a Keras model or layer, one or several dense tensors [B, ...] -> a tensor [B, ...].
+        chunk_size: examples at a time, at least 1; the last chunk of a batch may have fewer.
+
+    Call arguments:
+        inputs: the encoder's.
+
+    Returns:
+        The encoder's output.
+
+    Raises:
+        ValueError: in a training step, for a RaggedTensor or SparseTensor, for an encoder with
+            BatchNormalization or anything else that changes weights by what it sees of a batch, or that draws
+            random numbers by ops without a state, such as ``tf.random.uniform``.
+
+    Example:
+        >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+        >>> cached = GradCache(encoder, chunk_size=512)
+        >>> cached(tf.ones([2000, 8]), training=True).shape
+        TensorShape([2000, 16])
+
+    Reference:
+        Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021.
+    """
+
+    def __init__(self, encoder: keras.Model, chunk_size: int, **kwargs) -> None:
+        super().__init__(**kwargs)
+        if not callable(encoder) or isinstance(encoder, type):
+            raise ValueError(f"encoder must be a Keras model, but got {encoder!r}.")
+        self.encoder = encoder
+        self.chunk_size = positive_int(chunk_size, "chunk_size")
+        no_autocast(self)
+
+    @property
+    def inputs(self):
+        """The encoder's symbolic inputs; None if it does not tell them."""
+        return getattr(self.encoder, "inputs", None)
+
+    @property
+    def input(self):
+        """The encoder's symbolic inputs in their structure."""
+        return self.encoder.input
+
+    @property
+    def output_shape(self):
+        """The encoder's."""
+        return self.encoder.output_shape
+
+    def get_config(self):
+        encoder = keras.saving.serialize_keras_object(self.encoder)
+        return {**super().get_config(), "encoder": encoder, "chunk_size": self.chunk_size}
+
+    @classmethod
+    def from_config(cls, config):
+        encoder = config["encoder"]
+        if isinstance(encoder, dict):
+            encoder = keras.saving.deserialize_keras_object(encoder)
+        return cls(**{**config, "encoder": encoder})
+
+    def build(self, input_shape=None):
+        """Nothing to build: the encoder builds itself."""
+        self.built = True
+
+    def call(self, inputs, training=None):
+        if not training:
+            return self.encoder(inputs, training=training)
+        parts = tf.nest.flatten(inputs)
+        for part in parts:
+            if not isinstance(part, tf.Tensor):
+                raise ValueError(
+                    f"GradCache cuts dense tensors [B, ...] into chunks, but got a {type(part).__name__}: pass "
+                    "ragged.to_tensor(), or ids padded with 0 in place of a SparseTensor."
+                )
+        if not self.encoder.built:
+            self.encoder(tf.nest.map_structure(lambda part: part[:1], inputs), training=False)
+        random_states(self.encoder)
+
+        def encode(*rows):
+            output = self.encoder(tf.nest.pack_sequence_as(inputs, rows), training=training)
+            mask = mask_of(output)
+            return [output] if mask is None else [output, mask]
+
+        variables = list(map(tf_variable, self.encoder.trainable_weights))
+        output, *mask = in_chunks(encode, parts, variables, self.chunk_size)
+        return with_mask(output, *mask)
