@@ -35,9 +35,7 @@ def two_towers(chunk_size, dtype=None, eagerly=False):
     model = tfxc.ExtremeClassifier(
         encoder, tfxc.layers.EncodedHead(items, WORDS), tfxc.samplers.InBatch(counts=np.ones(NUM_ITEMS))
     )
-    # A small epsilon: each step would be of one size, whatever the gradient, if it were not summed right.
-    optimizer = tfxc.optimizers.LazySGD(0.5)
-    model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy(), run_eagerly=eagerly)
+    model.compile(tfxc.optimizers.LazySGD(0.5), loss=tfxc.losses.SoftmaxCrossentropy(), run_eagerly=eagerly)
     return model
 
 
@@ -47,21 +45,18 @@ def states_of(encoder):
     return [*random_states(encoder), *seeds]
 
 
-def outputs_and_gradients(encode, encoder, inputs, weigh):
+def outputs_and_gradients(encode, encoder, inputs):
     """The output, the gradients of weights and floats among the inputs, and the random states afterwards."""
     states, weights = states_of(encoder), list(map(tf_variable, encoder.trainable_weights))
     before = [state.numpy() for state in states]
 
-    @tf.function
-    def step(inputs):
-        with tf.GradientTape() as tape:
-            floats = [part for part in tf.nest.flatten(inputs) if part.dtype.is_floating]
-            tape.watch(floats)
-            output = encode(inputs)
-            loss = tf.reduce_sum(tf.square(output) * weigh(output))
-        return output, tape.gradient(loss, [*weights, *floats])
-
-    output, gradients = step(inputs)
+    floats = [part for part in tf.nest.flatten(inputs) if part.dtype.is_floating]
+    with tf.GradientTape() as tape:
+        tape.watch(floats)
+        output = encode(inputs)
+        signs = tf.cast(tf.range(tf.size(output)) % 7 - 3, output.dtype)
+        loss = tf.reduce_sum(output * tf.reshape(signs, tf.shape(output)))
+    gradients = tape.gradient(loss, [*weights, *floats])
     after = [state.numpy() for state in states]
     for state, value in zip(states, before, strict=True):
         state.assign(value)
@@ -73,27 +68,31 @@ def compare(encoder, inputs, chunk_size):
     num_rows = len(tf.nest.flatten(inputs)[0])
 
     def plain(inputs):
+        parts = tf.nest.map_structure(
+            lambda part: tf.split(part, [*[chunk_size] * (num_rows // chunk_size), num_rows % chunk_size]),
+            inputs,
+        )
         chunks = [
-            encoder(tf.nest.map_structure(lambda part: part[start : start + chunk_size], inputs), training=True)
-            for start in range(0, num_rows, chunk_size)
+            tf.nest.pack_sequence_as(inputs, rows) for rows in zip(*tf.nest.flatten_up_to(inputs, parts))
         ]
-        return tf.concat(chunks, 0)
-
-    def weigh(output):
-        return tf.reshape(tf.range(tf.size(output, tf.int32)) % 7, tf.shape(output)) / 7
+        return tf.concat(
+            [encoder(rows, training=True) for rows in chunks if len(tf.nest.flatten(rows)[0])], 0
+        )
 
     inputs = tf.nest.map_structure(tf.constant, inputs)
     cached = GradCache(encoder, chunk_size)
     encoder(inputs)
-    want, wanted, wanted_after = outputs_and_gradients(plain, encoder, inputs, lambda o: tf.cast(weigh(o), o.dtype))
+    want, wanted, wanted_after = outputs_and_gradients(plain, encoder, inputs)
     got, gradients, after = outputs_and_gradients(
-        lambda inputs: cached(inputs, training=True), encoder, inputs, lambda o: tf.cast(weigh(o), o.dtype)
+        lambda inputs: cached(inputs, training=True), encoder, inputs
     )
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     np.testing.assert_equal(after, wanted_after)
     for own, other in zip(gradients, wanted, strict=True):
         assert type(own) is type(other)
-        np.testing.assert_allclose(tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=1e-5, atol=1e-5
+        )
     return gradients
 
 
@@ -114,3 +113,96 @@ def test_both_passes_draw_the_same_masks(chunk_size):
     gradients = compare(encoder, X, chunk_size)
     table = gradients[0]
     assert isinstance(table, tf.IndexedSlices) and table.values.shape == (X.size, 4)
+
+
+@pytest.mark.both_keras
+def test_floats_among_nested_inputs_have_gradients():
+    words, prices = keras.Input((3,), dtype="int64"), keras.Input((2,))
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(NUM_WORDS, 4)(words))
+    vector = keras.layers.Dense(DIM, activation="gelu")(keras.layers.Concatenate()([hidden, prices]))
+    encoder = keras.Model({"words": words, "prices": prices}, vector)
+    inputs = {"prices": RANDOM.normal(size=(13, 2)).astype("float32"), "words": X}
+    assert compare(encoder, inputs, 5)[-1].shape == (13, 2)
+
+
+def test_sequences_keep_their_masks():
+    encoder = sasrec(NUM_WORDS, max_length=3, dim=DIM, dropout=0.3, table_dtype="bfloat16")
+    compare(encoder, X, 5)
+    for training in (False, True):
+        output = GradCache(encoder, 5)(tf.constant(X), training=training)
+        np.testing.assert_array_equal(mask_of(output), X > 0)
+
+
+def test_no_example_and_a_layer_that_was_never_called():
+    cached = GradCache(Subclassed(), 5)
+    with tf.GradientTape() as tape:
+        output = cached(tf.zeros([0, 4]), training=True)
+    assert output.shape == (0, DIM)
+    assert not np.any(tape.gradient(output, tf_variable(cached.trainable_weights[0])))
+
+
+@pytest.mark.both_keras
+def test_mixed_precision_adds_chunks_in_the_precision_of_weights():
+    encoder = tower(dtype="mixed_bfloat16")
+    output, gradients, _ = outputs_and_gradients(
+        lambda inputs: GradCache(encoder, 5)(inputs, training=True), encoder, tf.constant(X)
+    )
+    assert output.dtype == tf.bfloat16 and {own.dtype for own in gradients} == {tf.float32}
+    _, wanted, _ = outputs_and_gradients(encoder, encoder, tf.constant(X))
+    for own, other in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=0.05, atol=0.05
+        )
+
+
+class Unseeded(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs + tf.random.uniform(tf.shape(inputs))
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize(
+    ("encoder", "inputs", "message"),
+    [
+        (
+            lambda: tower(keras.layers.BatchNormalization(name="own")),
+            X,
+            "changes own/moving_mean.*take LayerN",
+        ),
+        (lambda: tower(Unseeded(name="noise")), X, "noise.* draws by RandomUniform, which keeps no state"),
+        (tower, tf.ragged.constant([[1, 2], [3]]), "got a RaggedTensor: pass ragged.to_tensor"),
+        (lambda: keras.layers.Lambda(lambda x: (x, x)), X, "must give one tensor"),
+    ],
+)
+def test_what_cannot_run_in_chunks_is_refused(encoder, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        GradCache(encoder(), 5)(inputs, training=True)
+
+
+@pytest.mark.both_keras
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="chunk_size must be an integer of at least 1, but got 0"):
+        GradCache(tower(), 0)
+    with pytest.raises(ValueError, match="encoder must be a Keras model, but got None"):
+        GradCache(None, 5)
+
+
+@pytest.mark.both_keras
+def test_files_and_exports_answer_alike(tmp_path):
+    model = two_towers(5)
+    model.fit(X, Y, batch_size=13, verbose=0)
+    want = model.predict(X, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.encoder.chunk_size == loaded.head.item_encoder.chunk_size == 5
+    np.testing.assert_allclose(loaded.predict(X, verbose=0)["scores"], want["scores"], rtol=1e-6)
+    loaded.fit(X, Y, verbose=0)
+    model.export(tmp_path / "served")
+    served = tf.saved_model.load(tmp_path / "served")
+    scores = served.serve(words=tf.constant(X, tf.int32))["scores"]
+    np.testing.assert_allclose(scores, want["scores"], rtol=1e-5)
+    model.export_item_encoder(tmp_path / "items")
+    served = tf.saved_model.load(tmp_path / "items")
+    vectors = served.serve(words=tf.constant(WORDS, tf.int32))["vectors"]
+    np.testing.assert_allclose(vectors, model.head.class_vectors(0, NUM_ITEMS), rtol=1e-5, atol=1e-6)
+    assert tfxc.memory_report(model, batch_size=13) == tfxc.memory_report(two_towers(None), batch_size=13)

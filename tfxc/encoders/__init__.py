@@ -1,4 +1,4 @@
-"""Encoders of item sequences, with a query for each position; and what trains any encoder on large batches."""
+"""Encoders of item sequences, with a query for each position; and any encoder on large batches."""
 
 from tfxc.encoders.esasrec import esasrec
 from tfxc.encoders.grad_cache import GradCache

@@ -93,8 +93,8 @@ class GradCache(keras.layers.Layer):
         for part in parts:
             if not isinstance(part, tf.Tensor):
                 raise ValueError(
-                    f"GradCache cuts dense tensors [B, ...] into chunks, but got a {type(part).__name__}: pass "
-                    "ragged.to_tensor(), or ids padded with 0 in place of a SparseTensor."
+                    f"GradCache cuts dense tensors [B, ...] into chunks, but got a {type(part).__name__}: "
+                    "pass ragged.to_tensor(), or ids padded with 0 in place of a SparseTensor."
                 )
         if not self.encoder.built:
             self.encoder(tf.nest.map_structure(lambda part: part[:1], inputs), training=False)
@@ -102,6 +102,8 @@ class GradCache(keras.layers.Layer):
 
         def encode(*rows):
             output = self.encoder(tf.nest.pack_sequence_as(inputs, rows), training=training)
+            if not tf.is_tensor(output):
+                raise ValueError(f"The encoder must give one tensor, but gave {output!r}.")
             mask = mask_of(output)
             return [output] if mask is None else [output, mask]
 

@@ -169,9 +169,9 @@ def _changed_by(graph):
     for node in nodes:
         if "seed2" in node.attr and not node.op.startswith("Cudnn"):
             raise ValueError(
-                f"{node.name} draws by {node.op}, which keeps no state, so the second pass over a chunk would "
-                "draw other numbers: take keras.layers.Dropout, or draw by a keras.random.SeedGenerator or a "
-                "tf.random.Generator."
+                f"{node.name} draws by {node.op}, which keeps no state, so the second pass over a chunk "
+                "would draw other numbers: take keras.layers.Dropout, or draw by a keras.random.SeedGenerator "
+                "or a tf.random.Generator."
             )
     changed = set()
     for op in graph.get_operations():
