@@ -45,47 +45,46 @@ def states_of(encoder):
     return [*random_states(encoder), *seeds]
 
 
-def outputs_and_gradients(encode, encoder, inputs):
+def outputs_and_gradients(encode, encoder, inputs, run=lambda function: function):
     """The output, the gradients of weights and floats among the inputs, and the random states afterwards."""
     states, weights = states_of(encoder), list(map(tf_variable, encoder.trainable_weights))
     before = [state.numpy() for state in states]
 
-    floats = [part for part in tf.nest.flatten(inputs) if part.dtype.is_floating]
-    with tf.GradientTape() as tape:
-        tape.watch(floats)
-        output = encode(inputs)
-        signs = tf.cast(tf.range(tf.size(output)) % 7 - 3, output.dtype)
-        loss = tf.reduce_sum(output * tf.reshape(signs, tf.shape(output)))
-    gradients = tape.gradient(loss, [*weights, *floats])
+    def step(inputs):
+        floats = [part for part in tf.nest.flatten(inputs) if part.dtype.is_floating]
+        with tf.GradientTape() as tape:
+            tape.watch(floats)
+            output = encode(inputs)
+            signs = tf.cast(tf.range(tf.size(output)) % 7 - 3, output.dtype)
+            loss = tf.reduce_sum(output * tf.reshape(signs, tf.shape(output)))
+        return output, tape.gradient(loss, [*weights, *floats])
+
+    output, gradients = run(step)(inputs)
     after = [state.numpy() for state in states]
     for state, value in zip(states, before, strict=True):
         state.assign(value)
     return output, gradients, after
 
 
-def compare(encoder, inputs, chunk_size):
+def compare(encoder, inputs, chunk_size, run=lambda function: function):
     """Compares a GradCache with the encoder run on each chunk by a tape that keeps everything."""
+    inputs = tf.nest.map_structure(tf.constant, inputs)
     num_rows = len(tf.nest.flatten(inputs)[0])
 
     def plain(inputs):
-        parts = tf.nest.map_structure(
-            lambda part: tf.split(part, [*[chunk_size] * (num_rows // chunk_size), num_rows % chunk_size]),
-            inputs,
-        )
-        chunks = [
-            tf.nest.pack_sequence_as(inputs, rows) for rows in zip(*tf.nest.flatten_up_to(inputs, parts))
-        ]
-        return tf.concat(
-            [encoder(rows, training=True) for rows in chunks if len(tf.nest.flatten(rows)[0])], 0
-        )
+        outputs = []
+        for start in range(0, num_rows, chunk_size):
+            rows = slice(start, start + chunk_size)
+            chunk = [part[rows] for part in tf.nest.flatten(inputs)]
+            outputs.append(encoder(tf.nest.pack_sequence_as(inputs, chunk), training=True))
+        return tf.concat(outputs, 0)
 
-    inputs = tf.nest.map_structure(tf.constant, inputs)
-    cached = GradCache(encoder, chunk_size)
+    def cached(inputs):
+        return GradCache(encoder, chunk_size)(inputs, training=True)
+
     encoder(inputs)
     want, wanted, wanted_after = outputs_and_gradients(plain, encoder, inputs)
-    got, gradients, after = outputs_and_gradients(
-        lambda inputs: cached(inputs, training=True), encoder, inputs
-    )
+    got, gradients, after = outputs_and_gradients(cached, encoder, inputs, run)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     np.testing.assert_equal(after, wanted_after)
     for own, other in zip(gradients, wanted, strict=True):
@@ -107,10 +106,11 @@ def test_two_towers_learn_what_they_learn_without(eagerly):
 
 
 @pytest.mark.both_keras
-@pytest.mark.parametrize("chunk_size", [5, 13, 100])
+@pytest.mark.traced
+@pytest.mark.parametrize("chunk_size", long_after(1, 5, 13, 100))
 def test_both_passes_draw_the_same_masks(chunk_size):
     encoder = tower(keras.layers.Dropout(0.5), keras.layers.GaussianNoise(0.1))
-    gradients = compare(encoder, X, chunk_size)
+    gradients = compare(encoder, X, chunk_size, tf.function)
     table = gradients[0]
     assert isinstance(table, tf.IndexedSlices) and table.values.shape == (X.size, 4)
 

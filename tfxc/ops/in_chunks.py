@@ -47,7 +47,7 @@ def in_chunks(function, inputs, variables, chunk_size):
     with record.stop_recording():  # a tape would keep what each chunk computes
         found, befores = _traced(forward, inputs)(*inputs)
     for part, of_chunk in zip(found, chunk.structured_outputs, strict=True):
-        part.set_shape([inputs[0].shape[0], *of_chunk.shape[1:]])
+        part.set_shape(_with_rows(inputs[0].shape[0], of_chunk))
 
     @custom_gradient
     def answer(*given):
@@ -151,6 +151,11 @@ def _read(handle, dtype):
     return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
+def _with_rows(number, part):
+    """The static shape of a tensor, with another number of rows; of any rank."""
+    return tf.TensorShape([number]).concatenate(part.shape[1:])
+
+
 def _traced(function, inputs):
     """A concrete function of any number of rows of the inputs."""
 
@@ -158,7 +163,7 @@ def _traced(function, inputs):
         with kept_by_graph():  # swish has a custom gradient
             return function(*rows)
 
-    specs = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in inputs]
+    specs = [tf.TensorSpec(_with_rows(None, part), part.dtype) for part in inputs]
     return tf.function(traced, autograph=False).get_concrete_function(*specs)
 
 
@@ -170,8 +175,8 @@ def _changed_by(graph):
         if "seed2" in node.attr and not node.op.startswith("Cudnn"):
             raise ValueError(
                 f"{node.name} draws by {node.op}, which keeps no state, so the second pass over a chunk "
-                "would draw other numbers: take keras.layers.Dropout, or draw by a keras.random.SeedGenerator "
-                "or a tf.random.Generator."
+                "would draw other numbers: take keras.layers.Dropout, or draw by a "
+                "keras.random.SeedGenerator or a tf.random.Generator."
             )
     changed = set()
     for op in graph.get_operations():
