@@ -15,9 +15,10 @@ class GradCache(keras.layers.Layer):
     """An encoder that trains on a large batch in the memory of a chunk of it, with the same gradients.
 
     A step with ``InBatch`` has as many candidates as the batch has labels, and what the encoder computes for
-    the batch has to stay until the gradient. This one computes chunk by chunk and keeps the results alone;
-    the gradient computes each chunk once more. So a step takes about a third more time. Wrap both encoders,
-    ``EncodedHead(GradCache(items, 512), features)``, or the one that needs it.
+    the batch has to stay until the gradient. This one computes chunk by chunk and keeps the outputs alone;
+    the gradient computes each chunk once more. Wrap both encoders, with
+    ``EncodedHead(GradCache(items, 512), features)``, or the one that needs it. The logits, batch x batch,
+    stay.
 
     Dropout draws the same masks both times. Without ``training=True`` (``evaluate``, ``predict``, an export)
     the encoder runs as it is. A training step belongs in a ``tf.function``, as ``fit`` makes one: eagerly,

@@ -35,8 +35,8 @@ _REFUSED = {
     "ema_momentum": _AVERAGING,
     "ema_overwrite_frequency": _AVERAGING,
     "loss_scale_factor": "use the mixed_bfloat16 policy, which needs no loss scaling",
-    "gradient_accumulation_steps": "its accumulator is a dense copy of the table: use a larger "
-    "batch, or an optimizer of Keras",
+    "gradient_accumulation_steps": "its accumulator is a dense copy of the table: use a larger batch, whose "
+    "encoder tfxc.encoders.GradCache runs in chunks where memory is short, or an optimizer of Keras",
 }
 
 
