@@ -20,6 +20,10 @@ class GradCache(keras.layers.Layer):
     ``EncodedHead(GradCache(items, 512), features)``, or the one that needs it. The logits, batch x batch,
     stay.
 
+    Under Keras 3 an ``Embedding`` reads its whole table at each call, so here twice a chunk: where it has
+    millions of rows, take an ``EmbeddingBag`` or large chunks. Where the two encoders share layers inside,
+    save weights or a checkpoint: a ``.keras`` file could not tell what is shared.
+
     Dropout draws the same masks both times. Without ``training=True`` (``evaluate``, ``predict``, an export)
     the encoder runs as it is. A training step belongs in a ``tf.function``, as ``fit`` makes one: eagerly,
     each call traces the encoder anew.
