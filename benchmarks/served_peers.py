@@ -2,10 +2,11 @@
 
 Class vectors are the best that training could reach for classes as frequent as words, with biases and very
 unequal lengths; with ``--planted``, clusters without biases; or those that ``served_search.py --keep`` left.
-Each ranking has a process of its own, which builds or loads its index and tunes it; then all take turns. The
-processes of exported models cannot import tfxc, those of the peers do not import TensorFlow. Memory is by how
-much a process has grown with what it needs to answer. The peers that search by neighbours (HNSW, usearch) get
-vectors that one more number makes equally long, so that the nearest is the one with the largest product.
+Each ranking has a process of its own, which builds or loads its index and takes the first setting that
+reaches .95; then all take turns. The processes of exported models cannot import tfxc, those of the peers do
+not import TensorFlow. Memory is by how much a process has grown with what it needs to answer. The peers that
+search by neighbours (HNSW, usearch) get vectors that one more number makes equally long, so that the nearest
+is the one with the largest product.
 
     pip install scann usearch
     python benchmarks/served_peers.py --num-classes 1000000 --results served_peers.json
@@ -47,7 +48,7 @@ class FaissFlat:
 
 
 class FaissIVF(FaissFlat):
-    settings = tuple(2**n for n in range(12))
+    settings = tuple(sorted({round(2 ** (n / 4)) for n in range(48)}))
 
     def __init__(self, vectors):
         import faiss
@@ -63,7 +64,7 @@ class FaissIVF(FaissFlat):
 
 
 class FaissHNSW(FaissFlat):
-    settings = tuple(16 * 2**n for n in range(9))
+    settings = tuple(round(2 ** (n / 4)) for n in range(16, 49))
 
     def __init__(self, vectors):
         import faiss
@@ -97,7 +98,7 @@ class Usearch:
 
 class Scann:
     settings = tuple(
-        (leaves, reordered) for leaves in (4, 16, 64, 256, 1024) for reordered in (100, 400, 1600)
+        (round(2 ** (n / 2)), reordered) for n in range(2, 21) for reordered in (50, 100, 200, 400, 800)
     )
 
     def __init__(self, vectors):
