@@ -66,12 +66,11 @@ SUMMED_HEADS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "sampler", "estimator"),
     long_after(
-        6,
+        2,
         ("plain", "uniform", "partition"),
         ("plain", "mixture", "ranking"),
         ("bias", "midx", "ranking"),

@@ -50,7 +50,6 @@ def test_without_spread_it_is_the_score_of_the_mean_query():
     np.testing.assert_allclose(frequencies - frequencies[0], (vectors - vectors[0]) @ mean, atol=1e-5)
 
 
-@pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("spread", long_after(1, 1.0, 0.3))
 def test_the_mean_of_the_softmaxes_of_normal_queries(spread):

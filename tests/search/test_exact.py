@@ -58,9 +58,9 @@ def test_folding_blocks_equals_the_whole_row(block):
     np.testing.assert_array_equal(carry[1], want_ids)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("block", "in_graph"), [(7, False), pytest.param(80, True, marks=pytest.mark.traced), (200, False)]
+    ("block", "in_graph"),
+    [(7, False), pytest.param(80, True, marks=[pytest.mark.traced, pytest.mark.long]), (200, False)],
 )
 def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     monkeypatch.setattr(exact, "GROUP", 4)
