@@ -85,6 +85,10 @@ NEGATIVES = {
     "classes, up to date": "up-to-date",
 }
 NEGATIVES = {name: ("--samplers", sampler) for name, sampler in NEGATIVES.items()}
+MIXED = "classes: hard and random"
+DECAYED = {
+    f"{MIXED}, weight decay {decay}": (*NEGATIVES[MIXED], "--weight-decay", decay) for decay in ("0.1", "1")
+}
 BEHIND = ("--heads", "sparse", "--dim", "256", "--num-inputs", "2048", "--epochs", "10", "--start-epoch", "3")
 BEHIND = (*BEHIND, "--batch-size", "128", "--learning-rate", "3e-3")
 ON_SPARSE = {
@@ -246,7 +250,7 @@ def main():
     args = parser.parse_args()
     ours = {"negatives": NEGATIVES, "sweeps": SWEEPS}.get(args.compare, HEADS)
     if ours is NEGATIVES and args.rows:
-        ours = {**NEGATIVES, **ON_SPARSE}
+        ours = {**NEGATIVES, **DECAYED, **ON_SPARSE}
     if unknown := sorted(set(args.rows or ()) - set(ours)):
         parser.error(f"--rows has {unknown}; there are {list(ours)}")
     if args.compare == "memory":

@@ -97,6 +97,7 @@ def parse_arguments(argv=None):
     )
     add("--warm-up", type=share, default=0.0, help="share of the steps in which it rises to that")
     add("--head-learning-rate", type=rate, help="trains the head by gradient descent at this rate, not Adam")
+    add("--weight-decay", type=rate, help="of the head: of a row at each step that touches it")
     add("--output", default="runs/tate", help="folder for checkpoints, table and plot")
     parser.set_defaults(epochs=6, patience=100, learning_rate=3e-3, num_negatives=64)
     args = parser.parse_args(argv)
@@ -142,10 +143,11 @@ def make_optimizer(encoder, head, num_steps, args):
         options = {"warmup_target": rate, "warmup_steps": warm} if warm else {}
         return keras.optimizers.schedules.CosineDecay(0.0 if warm else rate, num_steps - warm, **options)
 
-    adam = tfxc.optimizers.LazyAdam(schedule(args.learning_rate))
+    adam = tfxc.optimizers.LazyAdam(schedule(args.learning_rate), weight_decay=args.weight_decay)
+    adam.exclude_from_weight_decay(encoder.trainable_variables)
     if args.head_learning_rate is None:
         return adam
-    descent = tfxc.optimizers.LazySGD(schedule(args.head_learning_rate))
+    descent = tfxc.optimizers.LazySGD(schedule(args.head_learning_rate), weight_decay=args.weight_decay)
     return tfxc.optimizers.MultiOptimizer(adam, (descent, head))
 
 

@@ -59,7 +59,8 @@ def summed():
 
 def sampled():
     sampler = tfxc.samplers.Mixture([MIDX(200, num_codewords=4, seed=3), InBatch(4, seed=3)])
-    return make_model(sampler, optimizer=tfxc.optimizers.LazySGD(RATE))  # whose steps scale with the gradient
+    descent = tfxc.optimizers.LazySGD(RATE, weight_decay=0.01)  # its steps scale with the gradient
+    return make_model(sampler, optimizer=descent)
 
 
 class HeadLoss(keras.Model):

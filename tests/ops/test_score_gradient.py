@@ -9,6 +9,7 @@ from row_update_checks import RULES
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores
+from tfxc.ops.row_updates import shrink_rows
 from tfxc.ops.score_gradient import score_gradient_behind
 
 pytestmark = pytest.mark.kernels
@@ -37,6 +38,7 @@ def step(source, rule, variables, ids, changed=lambda gradient: gradient, **opti
         random = np.random.default_rng(2)
         upstream = [tf.constant(random.normal(size=one.shape), tf.float32) for one in made]
     gradient = changed(tape.gradient(made, variables[0], upstream))
+    shrink_rows(variables[0], gradient, 0.5)
     RULES[rule][0](*variables, gradient)
     return score_gradient_behind(gradient) is not None
 

@@ -39,7 +39,7 @@ def training_data():
 
 
 @pytest.mark.parametrize(
-    "option", ["weight_decay", "use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"]
+    "option", ["use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"]
 )
 def test_options_that_touch_every_row_are_refused_with_a_remedy(optimizer_class, option):
     with pytest.raises(ValueError, match=f"does not take '{option}': .*[a-z]"):
@@ -47,7 +47,7 @@ def test_options_that_touch_every_row_are_refused_with_a_remedy(optimizer_class,
 
 
 def test_wrong_options_are_refused(optimizer_class):
-    with pytest.raises(ValueError, match="unknown option 'momentum'; it takes clipnorm"):
+    with pytest.raises(ValueError, match="unknown option 'momentum'; it takes weight_decay, seed, clipnorm"):
         optimizer_class(0.1, momentum=0.9)
     with pytest.raises(ValueError, match="at most one of"):
         optimizer_class(0.1, clipnorm=1.0, clipvalue=1.0)
@@ -55,6 +55,9 @@ def test_wrong_options_are_refused(optimizer_class):
         optimizer_class(0.1, clipnorm=-1.0)
     with pytest.raises(ValueError, match="clipvalue must be a number, but got '1.0'"):
         optimizer_class(0.1, clipvalue="1.0")
+    for wrong in (-0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"weight_decay at least 0, .*got {wrong}"):
+            optimizer_class(0.1, weight_decay=wrong)
     with pytest.raises(ValueError, match="learning_rate must be a number, a schedule or a callable"):
         optimizer_class(None)
 
@@ -91,12 +94,72 @@ def test_clipping_sees_summed_rows(option, table, other):
 
 @pytest.mark.long
 @pytest.mark.traced
+@pytest.mark.both_keras
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(
+    ("optimizer_class", "wrap"),
+    long_after(2, (LazyAdam, tf.function), (LazySGD, lambda f: f), (RowwiseAdagrad, tf.function)),
+)
+def test_weight_decay_shrinks_a_row_once_at_each_step_that_touches_it(optimizer_class, wrap):
+    rng = np.random.default_rng(0)
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.1, 0.02])
+    starts = [rng.normal(size=shape) for shape in [(6, 2), (4, 2), (3,), (6, 2)]]
+    ids = rng.integers(0, 5, [4, 7])  # rows occur several times, and the last never
+
+    def weights(starts, **options):
+        variables = [tf.Variable(start, dtype=tf.float32) for start in starts]
+        optimizer = optimizer_class(schedule, clipnorm=1.0, **options)
+        optimizer.exclude_from_weight_decay(variables[3:])
+        optimizer.build(variables)
+
+        @wrap
+        def step(ids, values, dense, vector):
+            rows = tf.IndexedSlices(values, ids)
+            optimizer.apply_gradients(zip([rows, dense, vector, rows], variables, strict=True))
+
+        steps = np.random.default_rng(1)
+        for row_ids in ids:
+            given = (steps.normal(size=shape) for shape in [(7, 2), (4, 2), (3,)])
+            step(tf.constant(row_ids), *(tf.constant(values, tf.float32) for values in given))
+            yield [variable.numpy().astype("float64") for variable in variables]
+
+    # Steps do not depend on the weights: without decay, from zeros, they are the differences.
+    zeros = [0 * start for start in starts]
+    plain = [zeros, *weights(zeros)]
+    for step, found in enumerate(weights(starts, weight_decay=0.5)):
+        kept = 1 - 0.5 * [0.1, 0.1, 0.02, 0.02][step]
+        starts[0][np.unique(ids[step])] *= kept
+        starts[1:3] = [kept * start for start in starts[1:3]]
+        for start, before, after, end in zip(starts, *plain[step : step + 2], found, strict=True):
+            start += after - before
+            np.testing.assert_allclose(end, start, atol=2e-6)
+
+
+def test_weight_decay_of_bfloat16_is_exact_in_the_mean():
+    table, optimizer = tf.Variable(tf.ones([1100, 8], tf.bfloat16)), LazySGD(2.0**-4, weight_decay=2.0**-6)
+    gradient = sparse(np.full([1000, 8], 2.0**-6), np.arange(1000))
+    expected = 1.0
+    for step in range(32):
+        optimizer.apply_gradients([(gradient, table)])
+        values = tf.cast(table, tf.float32).numpy()
+        if not step:  # decay and gradient each move to the next number with a chance of 1/4, on their own
+            shares = [np.mean(values[:1000] == 1 - places / 256) for places in (0, 1, 2)]
+            np.testing.assert_allclose(shares, [9 / 16, 6 / 16, 1 / 16], atol=0.02)
+        expected -= 2.0**-10 * expected + 2.0**-10
+    np.testing.assert_allclose(values[:1000].mean(), expected, atol=5e-4)
+    assert (values[1000:] == 1).all()
+
+
+@pytest.mark.traced
 @pytest.mark.parametrize("option", long_after(1, "clipnorm", "clipvalue", "global_clipnorm"))
 def test_clipped_steps_inside_xla_are_those_outside(optimizer_class, option):
     results = []
     for jit_compile in (False, True):
         rng = np.random.default_rng(0)
-        table, optimizer = tf.Variable(tf.zeros([8, 2])), optimizer_class(0.1, **{option: 1.0})
+        optimizer, table = (
+            optimizer_class(0.1, weight_decay=0.5, **{option: 1.0}),
+            tf.Variable(tf.ones([8, 2])),
+        )
         optimizer.build([table])
 
         @tf.function(jit_compile=jit_compile)
@@ -152,7 +215,7 @@ def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
 def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tmp_path):
     ids, targets = training_data()
     model = embedding_model()
-    model.compile(optimizer_class(0.05, clipvalue=1.0), "mse")
+    model.compile(optimizer_class(0.05, clipvalue=1.0, weight_decay=0.5), "mse")
     model.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")

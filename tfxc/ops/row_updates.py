@@ -26,6 +26,7 @@ import tensorflow as tf
 from tfxc.ops import library
 from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.ops.stochastic_rounding import stochastic_round
+from tfxc.ops.table_rows import read_rows
 from tfxc.require import in_range
 
 NO_SEED = (0, 0)
@@ -83,6 +84,22 @@ def _adam_rule(g, m, v, learning_rate, beta_1, beta_2, epsilon):
 def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
     """One step of gradient descent on the touched rows: ``x -= learning_rate * g``; see the module."""
     _update("row_sgd_update", _sgd_rule, variable, {}, gradient, {"learning_rate": learning_rate}, seed)
+
+
+def shrink_rows(variable, gradient, share, seed=NO_SEED):
+    """Shrinks the rows of a gradient, each once however often it occurs: ``x -= share * x``; see the module.
+
+    It comes before an update with the same seed: the random numbers of the two are others.
+    """
+    from_scores = score_gradient_behind(gradient) if library.takes_table(variable) else None
+    if from_scores is not None:  # to ask for the indices would make the gradient's rows
+        row_ids = tf.cast(tf.bitwise.right_shift(from_scores.slots, 32), tf.int64)
+        is_first = tf.concat([tf.ones_like(row_ids[:1], tf.bool), row_ids[1:] != row_ids[:-1]], 0)
+        row_ids = tf.boolean_mask(row_ids, is_first)
+    else:
+        row_ids = gradient.indices if _are_distinct(gradient.indices) else tf.unique(gradient.indices)[0]
+    rows = tf.IndexedSlices(read_rows(variable, row_ids), row_ids)
+    row_sgd_update(variable, rows, share, tf.bitwise.invert(tf.cast(seed, tf.int64)))
 
 
 def _sgd_rule(g, learning_rate):
@@ -172,13 +189,13 @@ def _distinct_rows(variable, gradient):
 
 
 def _are_distinct(row_ids):
-    """Whether the graph shows that no row occurs twice, because clipping has summed the rows.
+    """Whether the graph shows that no row occurs twice: these are all rows, or clipping has summed them.
 
     XLA pads the result of ``tf.unique`` to a fixed size. A second ``tf.unique`` would take the padding for
     one more row, and write that row's slots twice.
     """
     op = getattr(row_ids, "op", None)  # eager tensors have none
-    return op is not None and op.type == "Unique" and row_ids is op.outputs[0]
+    return op is not None and op.type in ("Range", "Unique") and row_ids is op.outputs[0]
 
 
 def _scatter(op, variable, row_ids, values):

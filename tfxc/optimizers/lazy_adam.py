@@ -28,21 +28,31 @@ class LazyAdam(RowSparseOptimizer):
 
     A dense gradient takes TensorFlow's fused Adam, with the numbers of ``keras.optimizers.Adam``.
 
+    **Weight decay** is decoupled, as in AdamW. A step first shrinks the rows that it touches, each once
+    however often it occurs, and all of a weight with a dense gradient:
+
+    ``x = x - learning_rate * weight_decay * x``.
+
+    A row that a step skips is not shrunk, then or later: over a training it keeps the product of
+    ``1 - learning_rate * weight_decay`` over its own steps, where AdamW would take all steps. Biases decay
+    too, as in Keras: ``exclude_from_weight_decay(var_names=["bias"])``, before the first step, leaves them
+    out. With None, no weight decays.
+
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
         beta_1: Decay of the first moment, in [0, 1).
         beta_2: Decay of the second moment, in [0, 1).
         epsilon: Above 0, added to the root of the second moment.
         name: Name of the optimizer.
-        **options: ``seed``, an int, for the stochastic rounding of bfloat16 tables, whose slots are
-            float32. At most one of ``clipnorm``, ``clipvalue``, ``global_clipnorm``, applied after
-            duplicate rows are summed.
+        **options: ``weight_decay``, 0 or more, or None. ``seed``, an int, for the stochastic rounding of
+            bfloat16 tables, whose slots are float32. At most one of ``clipnorm``, ``clipvalue``,
+            ``global_clipnorm``, applied after duplicate rows are summed.
 
     Raises:
-        ValueError: A value outside its range, or an option that would touch every row (``weight_decay``,
-            ``use_ema``, ``amsgrad``, ``loss_scale_factor``, ``gradient_accumulation_steps``, a constraint on
-            a table); when built, for a weight of float16, for a scalar of bfloat16, and with ``clipnorm`` for
-            a table that a strategy has cut by its rows.
+        ValueError: A value outside its range, or an option that would touch every row (``use_ema``,
+            ``amsgrad``, ``loss_scale_factor``, ``gradient_accumulation_steps``, a constraint on a table);
+            when built, for a weight of float16, for a scalar of bfloat16, and with ``clipnorm`` for a table
+            that a strategy has cut by its rows.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))
@@ -53,7 +63,8 @@ class LazyAdam(RowSparseOptimizer):
      [-0.1  0.1]
      [ 0.   0. ]]
 
-    Reference: Diederik P. Kingma, Jimmy Ba, "Adam: A Method for Stochastic Optimization", 2015.
+    Reference: Diederik P. Kingma, Jimmy Ba, "Adam: A Method for Stochastic Optimization", 2015; Ilya
+    Loshchilov, Frank Hutter, "Decoupled Weight Decay Regularization", 2019.
     """
 
     def __init__(

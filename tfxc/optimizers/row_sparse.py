@@ -1,5 +1,6 @@
 """The base of the row-sparse optimizers: the options they take, clipping, slots, rounding."""
 
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -18,7 +19,7 @@ from tfxc._keras.weights import is_cut, layer_and_name, tf_variable
 from tfxc.arguments import real_number, seed_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
-from tfxc.ops.row_updates import NO_SEED, sum_duplicate_rows
+from tfxc.ops.row_updates import NO_SEED, shrink_rows, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
 
 _LEAST_ROWS = 1 << 16  # a dense update of a variable with fewer rows is cheap
@@ -28,8 +29,6 @@ _AVERAGING = (
     "by MultiOptimizer(keras.optimizers.Adam(use_ema=True), (LazyAdam(), head))"
 )
 _REFUSED = {
-    "weight_decay": "it shrinks every row at every step: add a penalty on the rows of the batch to the loss, "
-    "or shrink the encoder's weights alone, by MultiOptimizer(keras.optimizers.AdamW(), (LazyAdam(), head))",
     "amsgrad": "use keras.optimizers.Adam for models without large tables",
     "use_ema": _AVERAGING,
     "ema_momentum": _AVERAGING,
@@ -52,12 +51,21 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     not change them, and training that is resumed repeats them.
     """
 
-    def __init__(self, learning_rate, name: str | None = None, seed: int = 0, **options) -> None:
+    def __init__(
+        self,
+        learning_rate,
+        name: str | None = None,
+        weight_decay: float | None = None,
+        seed: int = 0,
+        **options,
+    ) -> None:
         _check_options(type(self).__name__, options)
         if learning_rate is None:
             raise ValueError("learning_rate must be a number, a schedule or a callable, but got None.")
         name = name or type(self).__name__
-        start_optimizer(self, learning_rate, name, **options)
+        if weight_decay is not None and not 0 <= real_number(weight_decay, "weight_decay") < math.inf:
+            raise ValueError(f"Expected weight_decay at least 0, or None for no decay; got {weight_decay}.")
+        start_optimizer(self, learning_rate, name, weight_decay=weight_decay, **options)
         self.seed = seed_int(seed)
         self._slots = Untracked({})
 
@@ -88,6 +96,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         """Applies one gradient; ``learning_rate`` is passed by Keras 3 only."""
         learning_rate = tf.convert_to_tensor(self.learning_rate if learning_rate is None else learning_rate)
         index, slots = variable_index(self, variable), self.slots_of(variable).values()
+        if decays := self.weight_decay and self._use_weight_decay(variable):
+            share = tf.cast(learning_rate, tf.float64) * self.weight_decay
         if isinstance(gradient, tf.IndexedSlices):
             if (constraint := constraint_of(self, index, variable)) is not None:
                 raise ValueError(
@@ -100,9 +110,17 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         elif variable.dtype == tf.bfloat16 or _is_table(variable):
             gradient = tf.IndexedSlices(tf.cast(gradient, tf.float32), tf.range(variable.shape[0]))
         else:
+            if decays:
+                variable.assign_sub(tf.cast(share, variable.dtype) * variable)
             self._dense_step(tf.cast(gradient, variable.dtype), variable, slots, learning_rate)
             return
-        self._sparse_step(gradient, variable, slots, learning_rate, self._seed_of(variable, index))
+        seed = self._seed_of(variable, index)
+        if decays:
+            shrink_rows(variable, gradient, share, seed)
+        self._sparse_step(gradient, variable, slots, learning_rate, seed)
+
+    def _apply_weight_decay(self, variables):
+        """Keras would shrink all rows here; ``update_step`` shrinks those of the gradient."""
 
     def _seed_of(self, variable, index):
         """The seed [2] of a variable's rounding in this step."""
@@ -147,7 +165,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def get_config(self):
         config = super().get_config()
         config["learning_rate"] = serialized_learning_rate(self, config)
-        return {**{key: config[key] for key in ("learning_rate", "name", *_CLIPPING)}, "seed": self.seed}
+        kept = ("learning_rate", "name", "weight_decay", *_CLIPPING)
+        return {**{key: config[key] for key in kept}, "seed": self.seed}
 
 
 def _summed_in(gradient, dtype):
@@ -186,7 +205,8 @@ def _check_options(optimizer, options):
         if name in _REFUSED:
             raise ValueError(f"{optimizer} does not take {name!r}: {_REFUSED[name]}.")
         if name not in _CLIPPING:
-            raise ValueError(f"{optimizer} got the unknown option {name!r}; it takes {', '.join(_CLIPPING)}.")
+            known = ", ".join(("weight_decay", "seed", *_CLIPPING))
+            raise ValueError(f"{optimizer} got the unknown option {name!r}; it takes {known}.")
     given = {name: real_number(value, name) for name, value in options.items() if value is not None}
     if len(given) > 1 or not all(value > 0 for value in given.values()):
         raise ValueError(f"Expected at most one of {', '.join(_CLIPPING)}, above 0; got {given}.")

@@ -27,7 +27,8 @@ class RowwiseAdagrad(RowSparseOptimizer):
             of a row has a root mean square of ``learning_rate``, whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
         name: Name of the optimizer.
-        **options: ``seed`` and ``clipnorm``, ``clipvalue`` or ``global_clipnorm``, as of ``LazyAdam``.
+        **options: ``weight_decay``, ``seed`` and ``clipnorm``, ``clipvalue`` or ``global_clipnorm``, as of
+            ``LazyAdam``.
 
     Raises:
         ValueError: A value outside its range, or an option that would touch every row; when built, see
