@@ -97,10 +97,15 @@ def test_clipping_sees_summed_rows(option, table, other):
 @pytest.mark.both_keras
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(
-    ("optimizer_class", "wrap"),
-    long_after(2, (LazyAdam, tf.function), (LazySGD, lambda f: f), (RowwiseAdagrad, tf.function)),
+    ("optimizer_class", "wrap", "clipping"),
+    long_after(
+        2,
+        (LazyAdam, tf.function, {}),
+        (LazySGD, lambda f: f, {"clipnorm": 1.0}),
+        (RowwiseAdagrad, tf.function, {"clipnorm": 1.0}),
+    ),
 )
-def test_weight_decay_shrinks_a_row_once_at_each_step_that_touches_it(optimizer_class, wrap):
+def test_weight_decay_shrinks_a_row_once_at_each_step_that_touches_it(optimizer_class, wrap, clipping):
     rng = np.random.default_rng(0)
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.1, 0.02])
     starts = [rng.normal(size=shape) for shape in [(6, 2), (4, 2), (3,), (6, 2)]]
@@ -108,7 +113,7 @@ def test_weight_decay_shrinks_a_row_once_at_each_step_that_touches_it(optimizer_
 
     def weights(starts, **options):
         variables = [tf.Variable(start, dtype=tf.float32) for start in starts]
-        optimizer = optimizer_class(schedule, clipnorm=1.0, **options)
+        optimizer = optimizer_class(schedule, **clipping, **options)
         optimizer.exclude_from_weight_decay(variables[3:])
         optimizer.build(variables)
 
