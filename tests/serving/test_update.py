@@ -10,7 +10,7 @@ from long_cases import long_after
 import tfxc
 from tfxc._keras import keras
 from tfxc.layers import DenseHead, EncodedHead, MACHHead
-from tfxc.search import InvertedIndex
+from tfxc.search import Attributes, InvertedIndex
 from tfxc.serving import servable, update
 
 DIM, NUM_CLASSES = 6, 40
@@ -132,11 +132,17 @@ def test_attributes_follow(tmp_path, with_index):
         asked = {name: tf.constant(value) for name, value in where.items()}
         assert answers(loaded, random(1, DIM), **asked)[0].keys() == names
     bare = {"country": ["DE"], "price": [0.0], "tags": [[]]}
-    update(tmp_path / "2", tmp_path / "3", ["bare"], random(1, DIM), attributes=bare)
+    update(tmp_path / "2", tmp_path / "3", ["bare"], random(1, DIM), removed=["new"], attributes=bare)
     untagged = {"where_country": tf.constant([["DE"]]), "where_price_max": tf.constant([[2.0]])}
     loaded = tf.saved_model.load(str(tmp_path / "3"))
     assert answers(loaded, random(1, DIM), **untagged)[0].keys() == {"bare"}
     assert not answers(loaded, random(1, DIM), **untagged, where_tags=tf.constant([[1, 2, 3, 4]]))[0]
+    # No value is left that only removed classes had.
+    parts = (loaded.attributes.attributes if with_index else loaded.attributes).parts
+    fresh = Attributes({"country": ["DE", "FR"], "tags": [[1], [2, 3]]}).parts
+    for own, wanted in zip(parts[::2], fresh, strict=True):
+        np.testing.assert_array_equal(own.keys, wanted.keys)
+        assert own.table.dtype == wanted.table.dtype
     for attributes, message in (
         (more | {"price": [[], []]}, "added has .*'price': 'string'"),
         (None, "must be a dict of at least one"),

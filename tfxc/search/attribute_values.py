@@ -59,18 +59,25 @@ class Values(Part):
         self.keys = tf.Variable(keys, trainable=False)
         self.num_kinds = min(len(keys), _MOST_KINDS)
 
+    @classmethod
+    def fitted(cls, name, keys, codes, dtype):
+        """The values of codes [L, W], with the keys and bits that they need, and no more."""
+        is_used = np.zeros(len(keys), bool)
+        is_used[codes[codes >= 0]] = True
+        keys, codes = keys[is_used], _moved(codes, (np.cumsum(is_used) - 1).astype(codes.dtype))
+        codes = codes.astype(np.min_scalar_type(-max(len(keys), -_EMPTY)))
+        return cls(name, keys if len(keys) else np.int64([-1]), codes, dtype)
+
     def arranged(self, ids):
-        return Values(self.attribute, self.keys.numpy(), self.table.numpy()[ids], self.dtype)
+        return Values.fitted(self.attribute, self.keys.numpy(), self.table.numpy()[ids], self.dtype)
 
     def joined(self, more):
         keys, tables = np.union1d(self.keys.numpy(), more.keys.numpy()), []
         width = max(self.table.shape[1], more.table.shape[1])
         for part in (self, more):
-            codes, place = part.table.numpy(), np.searchsorted(keys, part.keys.numpy())
-            codes = np.where(codes >= 0, place[np.maximum(codes, 0)], codes)
+            codes = _moved(part.table.numpy(), np.searchsorted(keys, part.keys.numpy()))
             tables.append(np.pad(codes, [[0, 0], [0, width - codes.shape[1]]], constant_values=_EMPTY))
-        dtype = np.min_scalar_type(-max(len(keys), -_EMPTY))
-        return Values(self.attribute, keys, np.concatenate(tables).astype(dtype), self.dtype)
+        return Values.fitted(self.attribute, keys, np.concatenate(tables), self.dtype)
 
     def kinds(self, codes):
         """The kinds int32 of codes, -1 for none."""
@@ -235,6 +242,11 @@ def read_rows(table, rows, width):
     num_values = table.shape[1]
     blocks = tf.reshape(tf.convert_to_tensor(table), [-1, width * num_values])
     return tf.reshape(tf.gather(blocks, rows), [tf.shape(rows)[0], width * tf.shape(rows)[1], num_values])
+
+
+def _moved(codes, places):
+    """Codes of keys at other places; those of no key stay."""
+    return np.where(codes >= 0, places[np.maximum(codes, 0)], codes) if len(places) else codes
 
 
 def _typed(values):
