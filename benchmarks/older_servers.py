@@ -1,16 +1,18 @@
 """Exports of this release, loaded and asked by older TensorFlow.
 
-A small model of each feature is exported and asked here. Then pip installs each older version into an environment
-of its own, without tfxc, which is removed once it has answered: by ``tf.saved_model.load``, and by the graph of
-``serving_default`` in a session, as TensorFlow Serving runs it. "yes" means the same ids and names, and scores
-that differ by less than 1e-5; otherwise the cell says what came instead.
+A small model of each feature is exported and asked here. Then pip installs each older version into an
+environment of its own, without tfxc, which is removed once it has answered: by ``tf.saved_model.load``, and
+by the graph of ``serving_default`` in a session, as TensorFlow Serving does. "yes" means the same ids and
+names, and scores that differ by less than 1e-5; otherwise the cell says what came instead. A second table
+holds the ops, and the attributes of ops, that the first of the versions does not know.
 
-    python benchmarks/older_servers.py --folder environments --results benchmarks/results/older_servers.json
+    python benchmarks/older_servers.py --folder environments --results older_servers.json
 
-Python is that of this process: 3.11 or 3.12, for which all these versions are made. An environment takes 2 GB.
+Python is that of this process, 3.11 or 3.12: all these versions are made for it. An environment takes 2 GB.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -25,8 +27,8 @@ VERSIONS = "2.16", "2.17", "2.18", "2.19", "2.20"
 DIM, NUM_CLASSES, NUM_QUERIES, LENGTH = 16, 600, 8, 12
 
 
-def normal(*shape, random=np.random.default_rng(0)):  # noqa: B008: one stream
-    return random.normal(size=shape).astype(np.float32)
+def normal(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
 def features():
@@ -63,7 +65,6 @@ def features():
     yield case("`EncodedHead`", EncodedHead(of_items, normal(NUM_CLASSES, 5)))
     yield case("`MACHHead`", MACHHead(NUM_CLASSES, 32, 4, num_probes=4), probes[:1])
     yield case("`UniformSparseHead`", UniformSparseHead(NUM_CLASSES, 4))
-    yield case("index of a `UniformSparseHead`", UniformSparseHead(NUM_CLASSES, 4), dtype="float32")
     for dtype in ("float32", "bfloat16", "int8"):
         yield case(f"index of {dtype}", DenseHead(NUM_CLASSES, use_bias=True), dtype=dtype)
     attributes = {
@@ -77,12 +78,9 @@ def features():
     ]
     yield case("attributes", DenseHead(NUM_CLASSES), wanted, attributes=attributes)
     yield case("attributes, index", DenseHead(NUM_CLASSES), wanted, dtype="int8", attributes=attributes)
-    for name in ("gru4rec", "sasrec", "esasrec"):
-        encoder = getattr(tfxc.encoders, name)(NUM_CLASSES, LENGTH, DIM)
-        head = DenseHead(NUM_CLASSES, tied_to="item_embedding", row_offset=1)
-        yield case(f"encoder `{name}`", head, encoder=encoder)
-    feature, model, options, _ = case("`strings=True`", head, encoder=encoder, strings=True)
-    named = np.array(names)[ids]
+    encoder = tfxc.encoders.gru4rec(NUM_CLASSES, LENGTH, DIM)
+    head, named = DenseHead(NUM_CLASSES, tied_to="item_embedding", row_offset=1), np.array(names)[ids]
+    feature, model, options, _ = case("`strings=True`, `gru4rec`", head, encoder=encoder, strings=True)
     yield feature, model, options, [{"items": named[:, :5]} | more for more in ({}, {"exclude": named})]
 
 
@@ -111,6 +109,7 @@ def ask(folder, out):
 
     out.mkdir()
     (out / "version").write_text(tf.__version__)
+    (out / "ops.json").write_text(json.dumps(known_ops()))
     for case in sorted(folder.glob("*/export")):
         requests = [dict(np.load(file)) for file in sorted(case.parent.glob("*.npz"))]
         answers = {}
@@ -121,9 +120,19 @@ def ask(folder, out):
         except Exception as error:  # any, to be reported
             (out / f"{case.parent.name}.txt").write_text(f"{type(error).__name__}: {error}")
             continue
-        # Names come as objects, which a file of arrays does not hold.
-        arrays = {key: value.astype(str) if value.dtype == object else value for key, value in answers.items()}
-        np.savez(out / f"{case.parent.name}.npz", **arrays)
+        for key, value in answers.items():
+            if value.dtype == object:  # names, which a file of arrays does not hold so
+                answers[key] = value.astype(str)
+        np.savez(out / f"{case.parent.name}.npz", **answers)
+
+
+def known_ops():
+    """The attributes of each op that this version knows."""
+    from tensorflow.core.framework import op_def_pb2
+    from tensorflow.python.client import pywrap_tf_session as session
+
+    ops = op_def_pb2.OpList.FromString(session.TF_GetBuffer(session.TF_GetAllOpList())).op
+    return {op.name: [attribute.name for attribute in op.attr] for op in ops}
 
 
 def loaded_answers(tf, path, requests):
@@ -134,7 +143,9 @@ def loaded_answers(tf, path, requests):
 
 
 def session_answers(tf, path, requests):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # which takes most of the time
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         signature = tf.compat.v1.saved_model.load(session, ["serve"], path).signature_def["serving_default"]
         defaults = {name: tf.make_ndarray(value) for name, value in signature.defaults.items()}
         fetched = {name: tensor.name for name, tensor in signature.outputs.items()}
@@ -159,6 +170,13 @@ def compared(got, want, place):
     return "yes"
 
 
+def newer(oldest, newest):
+    """Rows of the ops that the oldest version does not know, and of the attributes of others."""
+    old, new = (json.loads((answers / "ops.json").read_text()) for answers in (oldest, newest))
+    ops = [[op, ""] for op in new if op not in old]
+    return ops + [[op, name] for op in new if op in old for name in new[op] if name not in old[op]]
+
+
 def run(python, folder, out):
     """Has the process of another environment answer, which cannot see tfxc."""
     hidden = "PYTHONPATH", "TF_USE_LEGACY_KERAS"
@@ -174,7 +192,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--versions", nargs="+", default=VERSIONS, metavar="VERSION")
     parser.add_argument("--folder", type=Path, required=True, help="where environments are made, and removed")
-    parser.add_argument("--ask", nargs=2, type=Path, help=argparse.SUPPRESS)
     add_results(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -194,8 +211,10 @@ def main():
             finally:
                 shutil.rmtree(environment, ignore_errors=True)
             columns[name] = [compared(out, answers / "newest", place) for place in range(len(cases))]
+        unknown = newer(answers / args.versions[0], answers / "newest")
     rows = [[case, *(cells[place] for cells in columns.values())] for place, case in enumerate(cases)]
     show("Features by version of TensorFlow", rows, ["", *columns])
+    show("Unknown to the first of these versions", unknown, ["op", "attribute"])
     keep(args.results)
 
 
