@@ -39,6 +39,8 @@ COMPILE_FLAGS = (
 
 # Older versions are not tested. AVX-512 needs GCC 12.
 LEAST_GCC, LEAST_CLANG = 11, 16
+# Clang 16 forgets constructors that only the clones of a function call, unless it emits them without aliases.
+CLANG_FLAGS = "-Xclang", "-mno-constructor-aliases"
 
 # The highest level of the architecture that a library has code for (TFXC_LEVEL in common/vectorize.h).
 LEVELS = {"x86-64": 1, "x86-64-v3": 3, "x86-64-v4": 4} if platform.machine() == "x86_64" else {"armv8-a": 1}
@@ -169,10 +171,10 @@ def find_compiler(least=LEAST_GCC):
     unfit = []
     for command in candidates:
         if command and shutil.which(command[0]):
-            found = _what_is_wrong(command, least)
-            if found is None:
-                return command
-            unfit.append(f"{shlex.join(command)} is {found}")
+            name, version = _name_and_version(command)
+            if version >= (LEAST_CLANG if name == "Clang" else least):
+                return [*command, *CLANG_FLAGS] if name == "Clang" else command
+            unfit.append(f"{shlex.join(command)} is {name} {version or ''}".rstrip())
     looked_for = ", ".join(shlex.join(command) for command in candidates)
     found = ", ".join(unfit) or f"there is none (looked for {looked_for})"
     raise CompilerNotFoundError(
@@ -181,19 +183,15 @@ def find_compiler(least=LEAST_GCC):
     )
 
 
-def _what_is_wrong(command, least):
-    """Why a compiler is unfit; None if it can compile the ops, or if it fails and reports that itself."""
+def _name_and_version(command):
+    """GCC or Clang and its version; endless for a compiler that fails, since it reports that itself."""
     probe = [*command, "-dM", "-E", "-x", "c++", os.devnull]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
-    found = re.findall(r"^#define (__clang_major__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE)
-    if done.returncode != 0:
-        return None
-    if not found:
-        return "another compiler"
-    is_clang = any("clang" in name for name, _ in found)  # it calls itself GCC 4, too
-    name, least = ("Clang", LEAST_CLANG) if is_clang else ("GCC", least)
-    version = max(int(version) for _, version in found)
-    return None if version >= least else f"{name} {version}"
+    defined = dict(re.findall(r"^#define (__clang_major__|__GNUC__) (\d+)$", done.stdout, re.MULTILINE))
+    if done.returncode != 0 or not defined:
+        return "another compiler", 0 if done.returncode == 0 else float("inf")
+    is_clang = "__clang_major__" in defined  # it calls itself GCC 4, too
+    return ("Clang", int(defined["__clang_major__"])) if is_clang else ("GCC", int(defined["__GNUC__"]))
 
 
 def _version_flag(tf):

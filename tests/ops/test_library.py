@@ -235,12 +235,18 @@ def test_build_without_a_compiler_names_what_to_install(build_module, tmp_path, 
         ({}, "another compiler"),
     ],
 )
-def test_compilers_are_told_apart(build_module, tmp_path, macros, problem):
+def test_compilers_are_told_apart(build_module, tmp_path, monkeypatch, macros, problem):
     text = "\n".join(f"#define {name} {version}" for name, version in macros.items())
     script = tmp_path / "compiler"
     script.write_text(f"#!/bin/sh\necho '{text}'")
     script.chmod(0o755)
-    assert build_module._what_is_wrong([str(script)], build_module.LEAST_GCC) == problem
+    monkeypatch.setenv("CXX", str(script))
+    if problem is None:
+        flags = build_module.CLANG_FLAGS if "__clang_major__" in macros else ()
+        assert build_module.find_compiler() == [str(script), *flags]
+    else:
+        with pytest.raises(build_module.CompilerNotFoundError, match=rf"compiler is {problem}\. Install"):
+            build_module.find_compiler()
 
 
 @pytest.mark.long
