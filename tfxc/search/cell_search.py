@@ -16,6 +16,9 @@ _READ_ELEMENTS = 1 << 20
 _CELL_ELEMENTS = 1 << 20
 # Scores of scanned classes in a block. With fewer queries, reading the columns takes as long as the product.
 _SCANNED_ELEMENTS = 1 << 22
+# For a filtered query a cell counts as its size times the share of its classes that pass, to this power. By
+# 1, all would read as many classes that pass; but to find few among many takes longer than to score them.
+_POWER_OF_SHARE = 0.8
 _BEST = tf.float32, tf.int32  # scores and ids
 # How far a stored vector may be from its class vector: in steps of int8 codes, some of which are rounded the
 # other way, and of int16 codes; twice the rounding of bfloat16; the rounding of float32 sums; and numbers too
@@ -42,7 +45,8 @@ class CellSearch:
     def top_k(self, query, k, exclude, allow, num_probes, **where):
         """``InvertedIndex.top_k`` with tensors as arguments; only ``allow`` may be None.
 
-        Queries with ``where_...``, see ``Attributes``, read as many rows as others, all of classes that pass.
+        Queries with ``where_...``, see ``Attributes``, read rows of classes that pass: where most do, as many
+        as other queries read, else fewer, from more cells.
 
         Raises an InvalidArgumentError if k or num_probes is below 1, or a class id outside [-1, L).
         """
@@ -183,21 +187,20 @@ class CellSearch:
 
     @tf.function(reduce_retracing=True, autograph=False)
     def _passing_in_cells(self, most, probes, num_read, query, wanted):
-        """``_in_cells`` among classes that pass what is ``wanted``: as many of these are read.
-
-        With all cells probed, all are.
-        """
+        """``_in_cells`` among classes that pass what is ``wanted``. With all cells probed, all are read."""
         parts = self.tiles
         fit = tf.matmul(query, parts.centres, transpose_b=True)
         best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
         expected = tf.broadcast_to(self.attributes.expected(wanted), tf.shape(best))
+        sizes = self.attributes.sizes
+        cost = sizes * tf.math.divide_no_nan(expected, sizes) ** _POWER_OF_SHARE
         num_rows = tf.cast(num_read * parts.rows.shape[1], tf.float32)
         num_rows = tf.where(probes == self.num_cells, tf.float32.max / 4, num_rows)
-        fewest = tf.reduce_min(tf.reduce_mean(expected, 1))  # in a cell; four times as many cells, as above
+        fewest = tf.reduce_min(tf.reduce_mean(cost, 1))  # in a cell; four times as many cells, as above
         ranked = tf.cast(tf.clip_by_value(4 * num_rows / fewest, 1, self.num_cells), tf.int32)
         _, cells = tf.math.top_k(tf.where(expected > 0, best, LOWEST), ranked)
-        expected = tf.gather(expected, cells, batch_dims=1)
-        is_read = tf.cumsum(expected, axis=1, exclusive=True) < num_rows
+        cost, expected = (tf.gather(own, cells, batch_dims=1) for own in (cost, expected))
+        is_read = tf.cumsum(cost, axis=1, exclusive=True) < num_rows
         first, num_tiles = self._tiles_of(cells)
         num_tiles = tf.where(is_read & (expected > 0), num_tiles, 0)
         num_read = tf.maximum(tf.reduce_max(tf.reduce_sum(num_tiles, 1)), 1)  # there may be no queries
