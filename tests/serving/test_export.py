@@ -206,6 +206,19 @@ def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
 
 
 @pytest.mark.traced
+def test_older_tensorflow_answers_as_the_guide_says(tmp_path, older_tensorflow):
+    guide = pathlib.Path(__file__).parents[2] / "docs" / "serving.md"
+    oldest, _ = older_tensorflow["columns"][1].rsplit(".", 1)
+    assert guide.read_text(encoding="utf-8").count(f"[TensorFlow {oldest} and newer]") == 2
+    assert {cell for row in older_tensorflow["rows"] for cell in row[1:]} == {"yes"}
+    module, policy = tf.Module(), {"bad_indices_policy": "IGNORE"}
+    spec = tf.TensorSpec([4])
+    module.serve = tf.function(lambda x: tf.gather_nd(x, [[9]], **policy), input_signature=[spec])
+    with pytest.raises(AssertionError, match="'GatherNd', 'bad_indices_policy'"):  # so each export is checked
+        tf.saved_model.save(module, tmp_path)
+
+
+@pytest.mark.traced
 def test_one_row_of_exclude_serves_all(exported):
     model, path = exported
     x, loaded = features(3), tf.saved_model.load(str(path))
