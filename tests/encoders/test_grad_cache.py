@@ -125,6 +125,7 @@ def test_floats_among_nested_inputs_have_gradients():
     assert compare(encoder, inputs, 5)[-1].shape == (13, 2)
 
 
+@pytest.mark.long
 def test_sequences_keep_their_masks():
     encoder = sasrec(NUM_WORDS, max_length=3, dim=DIM, dropout=0.3, table_dtype="bfloat16")
     compare(encoder, X, 5)
