@@ -134,6 +134,21 @@ def test_sequences_keep_their_masks():
         np.testing.assert_array_equal(mask_of(output), X > 0)
 
 
+@pytest.mark.both_keras
+@pytest.mark.filterwarnings("ignore:.*does not support masking")  # the output of a mean has no mask
+def test_masks_and_none_reach_the_encoder():
+    class MeanOfCounted(keras.layers.Layer):
+        def call(self, inputs):
+            vectors, nothing = inputs
+            assert nothing is None
+            return keras.layers.GlobalAveragePooling1D()(vectors, mask_of(vectors))
+
+    embedding, cached = keras.layers.Embedding(NUM_WORDS, DIM, mask_zero=True), GradCache(MeanOfCounted(), 5)
+    inputs = embedding(tf.constant(X % 3)), None
+    want, got = (cached(inputs, training=training) for training in (False, True))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 def test_no_example_and_a_layer_that_was_never_called():
     cached = GradCache(Subclassed(), 5)
     with tf.GradientTape() as tape:
@@ -169,6 +184,11 @@ class Unseeded(keras.layers.Layer):
             lambda: tower(keras.layers.BatchNormalization(name="own")),
             X,
             "changes own/moving_mean.*take LayerN",
+        ),
+        (
+            lambda: tower(keras.layers.ActivityRegularization(l2=0.1, name="own")),
+            X,
+            "adds the loss .*own.*, by add_loss or an activity_regularizer",
         ),
         (lambda: tower(Unseeded(name="noise")), X, "noise.* draws by RandomUniform, which keeps no state"),
         (tower, tf.ragged.constant([[1, 2], [3]]), "got a RaggedTensor: pass ragged.to_tensor"),

@@ -40,8 +40,8 @@ class GradCache(keras.layers.Layer):
 
     Raises:
         ValueError: in a training step, for a RaggedTensor or SparseTensor, for an encoder with
-            BatchNormalization or anything else that changes weights by what it sees of a batch, or that draws
-            random numbers by ops without a state, such as ``tf.random.uniform``.
+            BatchNormalization or anything else that changes weights by what it sees of a batch, or that adds
+            a loss of it, or that draws random numbers by ops without a state, such as ``tf.random.uniform``.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
@@ -96,16 +96,20 @@ class GradCache(keras.layers.Layer):
             return self.encoder(inputs, training=training)
         parts = tf.nest.flatten(inputs)
         for part in parts:
-            if not isinstance(part, tf.Tensor):
+            if part is not None and not isinstance(part, tf.Tensor):
                 raise ValueError(
                     f"GradCache cuts dense tensors [B, ...] into chunks, but got a {type(part).__name__}: "
                     "pass ragged.to_tensor(), or ids padded with 0 in place of a SparseTensor."
                 )
         if not self.encoder.built:
-            self.encoder(tf.nest.map_structure(lambda part: part[:1], inputs), training=False)
+            first = [None if part is None else part[:1] for part in parts]
+            self.encoder(tf.nest.pack_sequence_as(inputs, first), training=False)
         random_states(self.encoder)
+        given = {place: part for place, part in enumerate([*parts, *map(mask_of, parts)]) if part is not None}
 
         def encode(*rows):
+            rows = dict(zip(given, rows, strict=True))
+            rows = [with_mask(rows.get(place), rows.get(place + len(parts))) for place in range(len(parts))]
             output = self.encoder(tf.nest.pack_sequence_as(inputs, rows), training=training)
             if not tf.is_tensor(output):
                 raise ValueError(f"The encoder must give one tensor, but gave {output!r}.")
@@ -113,5 +117,12 @@ class GradCache(keras.layers.Layer):
             return [output] if mask is None else [output, mask]
 
         variables = list(map(tf_variable, self.encoder.trainable_weights))
-        output, *mask = in_chunks(encode, parts, variables, self.chunk_size)
+        output, *mask = in_chunks(encode, given.values(), variables, self.chunk_size)
+        graph = tf.compat.v1.get_default_graph()
+        lost = [loss.name for loss in self.encoder.losses if getattr(loss, "graph", graph) is not graph]
+        if lost:
+            raise ValueError(
+                f"A layer adds the loss {lost[0]}, by add_loss or an activity_regularizer, but it sees one "
+                "chunk of the batch at a time, and twice: leave it out, or regularize weights."
+            )
         return with_mask(output, *mask)

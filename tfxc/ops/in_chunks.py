@@ -66,7 +66,10 @@ def _gradient(function, upstream, inputs, variables, chunk_size, states, befores
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*variables, *(part for part in rows if part.dtype.is_floating)])
             output = function(*rows)[0]
-        return tape.gradient(output, [*rows, *variables], output_gradients=upstream)
+        gradients = tape.gradient(output, [*rows, *variables], output_gradients=upstream)
+        # A gradient that comes as rows counts them from the start of the chunk, so inputs get dense ones.
+        dense = [None if part is None else tf.convert_to_tensor(part) for part in gradients[: len(rows)]]
+        return [*dense, *gradients[len(rows) :]]
 
     chunk = _traced(of_rows, [upstream, *inputs])
     sources = [*([None] * len(inputs)), *variables]
