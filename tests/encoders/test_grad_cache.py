@@ -227,3 +227,12 @@ def test_files_and_exports_answer_alike(tmp_path):
     vectors = served.serve(words=tf.constant(WORDS, tf.int32))["vectors"]
     np.testing.assert_allclose(vectors, model.head.class_vectors(0, NUM_ITEMS), rtol=1e-5, atol=1e-6)
     assert tfxc.memory_report(model, batch_size=13) == tfxc.memory_report(two_towers(None), batch_size=13)
+
+
+def test_a_file_that_could_not_tell_shared_layers_is_refused():
+    shared, features = keras.layers.Dense(DIM), np.ones([NUM_ITEMS, 4], "float32")
+    encoder, items = (keras.Sequential([keras.Input((4,)), shared]) for _ in range(2))
+    head = tfxc.layers.EncodedHead(GradCache(items, 5), features)
+    model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.Uniform(4))
+    with pytest.raises(ValueError, match=f"shares .'{shared.name}'.* item encoder that is in no GradCache"):
+        model.get_config()

@@ -21,8 +21,8 @@ class GradCache(keras.layers.Layer):
     stay.
 
     Under Keras 3 an ``Embedding`` reads its whole table at each call, so here twice a chunk: where it has
-    millions of rows, take an ``EmbeddingBag`` or large chunks. Where the two encoders share layers inside,
-    save weights or a checkpoint: a ``.keras`` file could not tell what is shared.
+    millions of rows, take an ``EmbeddingBag`` or large chunks. Where the item encoder is wrapped and shares
+    layers with the encoder, save weights or a checkpoint: a ``.keras`` file could not tell what is shared.
 
     Dropout draws the same masks both times. Without ``training=True`` (``evaluate``, ``predict``, an export)
     the encoder runs as it is. A training step belongs in a ``tf.function``, as ``fit`` makes one: eagerly,

@@ -123,8 +123,8 @@ class EncodedHead(Head):
         if lost:
             raise ValueError(
                 f"The item encoder shares {lost} with the encoder. A file can tell that only of the direct "
-                "layers of a functional or Sequential item encoder, with a name of their own in the encoder: "
-                "build it so, or save weights or a checkpoint."
+                "layers of a functional or Sequential item encoder that is in no GradCache, with a name of "
+                "their own in the encoder: build it so, or save weights or a checkpoint."
             )
         return {own.name: theirs[id(own)] for own in direct}
 
