@@ -269,7 +269,7 @@ def _distinct(names):
     try:
         encoded = pa.array(names, pa.large_binary()).cast(pa.large_string()).dictionary_encode()
     except pa.ArrowInvalid as error:
-        bad = next(name for name in names if "\ufffd" in name.decode(errors="replace"))
+        bad = next(name for name in names if name.decode(errors="ignore").encode() != name)
         raise ValueError(f"The name {bad!r} is not UTF-8: encode the names so, or in Base64.") from error
     indices, distinct = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
     counts = np.bincount(indices, minlength=len(distinct))
