@@ -36,9 +36,10 @@ class TrainingData(keras.callbacks.Callback):
         if trouble:
             warnings.warn(
                 f"BackupAndRestore cannot give the data of an epoch a second time ({trouble}): after a kill "
-                "training goes on with other batches than it would have had. Give arrays, a pipeline of "
-                "tfxc.data (row_batches makes one of any data), or a tf.data.Dataset that is not shuffled, "
-                "or by shuffle(..., seed=0, reshuffle_each_iteration=False).",
+                "training goes on with other batches than it would have had, unless yours come the same each "
+                "time. Else give arrays, a pipeline of tfxc.data (row_batches makes one of any data), or a "
+                "tf.data.Dataset that is not shuffled, or by shuffle(..., seed=0, "
+                "reshuffle_each_iteration=False).",
                 stacklevel=8,
             )
 

@@ -94,7 +94,7 @@ class Sampler(keras.layers.Layer):
         super().build(input_shape)
 
     def build_index(self) -> None:
-        """Creates the variables of the index, valid before the first refresh."""
+        """Creates the variables of the index (of ``num_classes``, ``query_dim``), valid before a refresh."""
 
     def _add_weights(self, values: Mapping[str, np.ndarray]) -> None:
         """Adds weights that do not train, by name and first value."""
