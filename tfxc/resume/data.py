@@ -29,8 +29,9 @@ class TrainingData(keras.callbacks.Callback):
         else:
             self._orders, trouble = [], None
             arguments |= {"x": dataset, "shuffle": False}
-        if not trouble and not self._is_endless and arguments.get("steps_per_epoch") is not None:
-            trouble = "steps_per_epoch of a dataset that ends"
+        if not self._is_endless and arguments.get("steps_per_epoch") is not None:
+            trouble = "steps_per_epoch of a dataset that ends; if it does not, say so by "
+            trouble += "tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)"
         if model.distribute_strategy.num_replicas_in_sync > 1:
             trouble = "several devices read it ahead"
         if trouble:
