@@ -32,7 +32,8 @@ def test_what_a_practitioner_checks_first(capsys):
     }
     assert [own[:12] for own in told] == ["Names that m", "3 of 8 steps"]
     printed = capsys.readouterr().out
-    assert "density       0.8333\n" in printed and printed.endswith(f"- {told[1]}\n")
+    assert "density       0.8333\n" in printed and "span          1000000000.0 to 9000000000.0\n" in printed
+    assert printed.endswith(f"- {told[1]}\n")
 
 
 @pytest.mark.parametrize(("names", "share"), [(["9", "10"], 1.0), (["b", "a"], 0.0), (["10", "9x"], 1.0)])

@@ -79,7 +79,8 @@ def describe(sequences: Sequences, plot: str | os.PathLike[str] | None = None) -
         "largest_item": _largest(sequences.vocabulary.names, counts),
         "findings": findings(sequences),
     }
-    for name, value in found.items():
+    shown = found if times is None else {**found, "span": f"{times.min()} to {times.max()}"}
+    for name, value in shown.items():
         if name != "findings":
             print(f"{name:12}  {f'{value:.4g}' if isinstance(value, float) else value}")
     print(*(f"- {finding}\n" for finding in found["findings"]), sep="", end="")
