@@ -19,6 +19,9 @@ _SCANNED_ELEMENTS = 1 << 22
 # For a filtered query a cell counts as its size times the share of its classes that pass, to this power. By
 # 1, all would read as many classes that pass; but to find few among many takes longer than to score them.
 _POWER_OF_SHARE = 0.8
+# A filtered query searches on until it has found this many times k: by ranges of values, more classes of a
+# cell may seem to pass than do.
+_FOUND_PER_ANSWER = 4
 _BEST = tf.float32, tf.int32  # scores and ids
 # How far a stored vector may be from its class vector: in steps of int8 codes, some of which are rounded the
 # other way, and of int16 codes; twice the rounding of bfloat16; the rounding of float32 sums; and numbers too
@@ -107,19 +110,20 @@ class CellSearch:
         return rounded + own + _LEAST
 
     def _search(self, k, probes, columns, query, *more):
-        """The k best; queries that find fewer search again with more probes.
+        """The k best; queries that find too few search again with more probes.
 
         ``more`` has a row for each query, too: class ids to exclude, and what is wanted of the attributes.
         """
-        best = self._best(k, probes, columns, query, *more)
-        # Where attributes leave few classes, a round reads few rows.
-        growth = 2 if len(more) == 1 else 8
+        is_filtered = len(more) > 1
+        num_found = _FOUND_PER_ANSWER * k if is_filtered else k
+        best = self._best(num_found, probes, columns, query, *more)
         lacking = tf.where((best.ids[:, -1] < 0) & ~tf.math.is_nan(tf.reduce_sum(query, 1)))[:, 0]
 
         def again(lacking, probes, *best):
-            probes = tf.minimum(growth * probes, self.num_cells)
+            # To read all that pass a filter takes no longer than several rounds.
+            probes = self.num_cells if is_filtered else tf.minimum(2 * probes, self.num_cells)
             own = tf.nest.map_structure(lambda part: tf.gather(part, lacking), (query, *more))
-            found = self._best(k, probes, columns, *own)
+            found = self._best(num_found, probes, columns, *own)
             where = lacking[:, tf.newaxis]
             best = [
                 tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
@@ -139,7 +143,8 @@ class CellSearch:
             )
             return BestClasses(*found)
 
-        return tf.cond(tf.size(lacking) > 0, not_inlined(until_found), lambda: best)
+        best = tf.cond(tf.size(lacking) > 0, not_inlined(until_found), lambda: best)
+        return BestClasses(*(part[:, :k] for part in best)) if is_filtered else best
 
     def _best(self, k, probes, columns, query, exclude, wanted=()):
         """The k best of scanned classes and those in the probed cells."""
