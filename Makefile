@@ -45,7 +45,7 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 	$(RUN) examples/sequential_recommendation.py
 	$(RUN) examples/query_saved_model.py demo/served the old man looked at the
 
-test: setup-tests  ## The tests and lint, in eleven minutes: kernels with AVX2 at most, what depends on Keras, the rest
+test: setup-tests  ## The tests and lint, in eight minutes: kernels with AVX2 at most, what depends on Keras, the rest
 ifneq ($(AVX2_OPS_WANTED),)
 	@echo "make test, 1 of 3: the kernels for processors without AVX-512 (under a minute)"
 	@$(MAKE) test-avx2
@@ -54,13 +54,13 @@ endif
 	@# oneDNN's pass over each graph takes longer than it saves in graphs so small; what a served model computes is
 	@# asked of a process that has it.
 	@TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m both_keras --doctest-modules tests tfxc/_keras
-	@echo "make test, 3 of 3: all but long tests under Keras 3, examples of docstrings, and lint (eight minutes)"
+	@echo "make test, 3 of 3: all but long tests under Keras 3, examples of docstrings, and lint (six minutes)"
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
 
 test-long: setup-tests  ## Whole examples and guide programs, kills, devices, servers, and more cases
 	@echo "make test-long, 1 of 2: long tests of what depends on Keras, under tf-keras (three minutes)"
 	@TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m "long and both_keras" tests
-	@echo "make test-long, 2 of 2: all long tests, under Keras 3 (eight minutes)"
+	@echo "make test-long, 2 of 2: all long tests, under Keras 3 (ten minutes)"
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 -m long tests
 
 test-avx2: setup-tests $(AVX2_OPS)  ## The kernels' tests, compiled for processors without AVX-512
