@@ -51,7 +51,7 @@ def learn_from(sampler, head, num_steps, scale=1.0):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("options", long_after(1, {}, {"quantizer": "pq"}, {"shared": True}))
+@pytest.mark.parametrize("options", long_after(1, {"quantizer": "pq"}, {}, {"shared": True}))
 def test_learnt_codebooks_are_closer_to_the_softmax(options):
     head = head_of(clustered(200, 8, num_clusters=30, scale=0.7), use_bias=True)
     tf_variable(head.bias).assign(-np.log(np.arange(1, 201)))
