@@ -71,7 +71,7 @@ class HardAndUniform(Sampler):
         Returns:
             Distinct class ids int32 [N, num_retrieved]; -1 where there is none.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define retrieve(step).")
 
     def prepare(self, step: Step):
         """The hard classes, and the classes that uniform draws leave out, as of ``_split``."""
