@@ -6,7 +6,7 @@ import tfxc
 from tfxc import block_initializer
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import constant, tf_variable
-from tfxc.block_initializer import in_blocks
+from tfxc.block_initializer import in_blocks, some_rows
 from tfxc.encoders.items import ItemEmbedding
 from tfxc.layers import DenseHead, EmbeddingBag
 from tfxc.losses import SoftmaxCrossentropy
@@ -48,6 +48,13 @@ def test_one_block_is_as_keras_makes_it():
 def test_fans_of_the_whole_shape():
     scaled = keras.initializers.VarianceScaling(2.0, "fan_out", "uniform", seed=3)
     np.testing.assert_allclose(np.abs(made(scaled)).max(), np.sqrt(3 * 2.0 / DIM), rtol=0.01)
+
+
+def test_some_rows_have_the_scale_of_the_whole_and_no_seed():
+    rows = some_rows(keras.initializers.GlorotUniform(), (ROWS, DIM), 200)
+    np.testing.assert_allclose(np.abs(rows).max(), np.sqrt(6 / (ROWS + DIM)), rtol=0.01)
+    np.testing.assert_array_equal(rows, some_rows(keras.initializers.GlorotUniform(), (ROWS, DIM), 200))
+    assert some_rows(keras.initializers.get("zeros"), (ROWS, DIM), 3).shape == (3, DIM)
 
 
 def shards(initializer, sizes):

@@ -39,6 +39,17 @@ def in_blocks(initializer):
     return initialize
 
 
+def some_rows(initializer, shape, num_rows):
+    """Rows float32 [num_rows, ...] such as a Keras initializer makes for a table of this shape.
+
+    They are the same for all initializers of one config, also where its seed is None.
+    """
+    config = initializer.get_config() if isinstance(initializer, keras.initializers.Initializer) else {}
+    seeded = type(initializer).from_config({**config, "seed": 0}) if "seed" in config else initializer
+    draw = _drawing(seeded, shape)
+    return seeded((num_rows, *shape[1:])) if draw is None else draw(num_rows, [0])
+
+
 def _drawing(initializer, shape):
     """A function (number of rows, integers of a block) -> float32 values; None for others' initializers."""
     if _is_one(initializer, [keras.initializers.VarianceScaling]):

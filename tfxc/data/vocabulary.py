@@ -123,11 +123,11 @@ class Vocabulary:
             ValueError: for a float, and if `unknown` is None for a name that is missing or not in the
                 vocabulary.
         """
-        own = texts(names, keep_missing=unknown is not None)
+        own, ids = texts(names, keep_missing=unknown is not None), self.ids
         if unknown is not None:
-            return np.array([self.ids.get(name, unknown) for name in own], np.int32)
+            return np.array([ids.get(name, unknown) for name in own], np.int32)
         try:
-            return np.array([self.ids[name] for name in own], np.int32)
+            return np.array([ids[name] for name in own], np.int32)
         except KeyError as error:
             raise ValueError(
                 f"The name {error.args[0]!r} is not among the {len(self)} names of the vocabulary"

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfxc._keras.layers import embeddings_of, is_embedding, layers_of
 from tfxc._keras.training import LogFreeCallback
 from tfxc._keras.weights import tf_variable
+from tfxc.block_initializer import some_rows
 from tfxc.class_rows import AS_BUILT, BY_MEAN, ClassRows
 from tfxc.fit_callback import FitCallback
 from tfxc.layers import DenseHead
@@ -14,7 +15,7 @@ from tfxc.layers.dense_head import tied_row_offset
 from tfxc.optimizers.slots import AVERAGES, slots_of
 from tfxc.samplers.class_counts import RunningCounts
 
-_NUM_AVERAGED = 256
+_NUM_FRESH = 256
 
 
 class Growth(LogFreeCallback, FitCallback):
@@ -95,8 +96,9 @@ def _require_names(arguments):
 def begin_anew(model, rows):
     """Has class ids [R], which get other names with this step, begin anew.
 
-    A spare row stays as it was built. Another becomes the mean of rows all over the table, as likely as any;
-    its slots in the optimizer and counts in the sampler become 0.
+    A spare row stays as it was built. Another becomes one such as the table was built of; a bias becomes the
+    mean of biases all over the table. (From the mean of all rows, new names would rank alike for long.) Slots
+    in the optimizer and counts in the sampler become 0.
     """
     vocabulary = model.vocabulary
     if vocabulary is None:
@@ -107,14 +109,20 @@ def begin_anew(model, rows):
     vocabulary.num_given.assign(tf.reduce_max(tf.concat([vocabulary.num_given[tf.newaxis], rows + 1], 0)))
     with tf.control_dependencies([rows]):  # at the end of data Keras begins a step without data
         vocabulary.num_batches.assign_add(1)
+    initializers = _initializers(model)
     for table in _tables(model):
         weight, places = tf_variable(table.weight), used + table.row_offset
-        spread = tf.range(_NUM_AVERAGED, dtype=tf.int64) * model.head.num_classes // _NUM_AVERAGED
-        mean = tf.reduce_mean(tf.cast(tf.gather(weight, spread + table.row_offset), tf.float32), 0)
-        _fill(weight, places, mean)
+        initializer = initializers.get(id(weight))
+        if initializer is None:
+            spread = tf.range(_NUM_FRESH, dtype=tf.int64) * model.head.num_classes // _NUM_FRESH
+            sample = tf.gather(weight, spread + table.row_offset)
+            fresh = tf.reduce_mean(tf.cast(sample, tf.float32), 0)
+        else:
+            fresh = tf.gather(some_rows(initializer, weight.shape, _NUM_FRESH), used % _NUM_FRESH)
+        _fill(weight, places, fresh)
         for name, slot in slots_of(model.optimizer, table.weight).items():
             if slot.shape[:1] == weight.shape[:1]:
-                _fill(slot, places, mean if name in AVERAGES else tf.zeros(slot.shape[1:]))
+                _fill(slot, places, fresh if name in AVERAGES else tf.zeros(slot.shape[1:]))
     for part in [] if model.sampler is None else layers_of(model.sampler):
         if isinstance(part, RunningCounts):
             part.forget(used)
@@ -136,3 +144,11 @@ def _tables(model):
         elif is_embedding(layer) and layer.embeddings.shape[0] == model.head.num_classes + 1:
             tables.append(ClassRows(layer.embeddings, 1, BY_MEAN))
     return list({id(tf_variable(own.weight)): own for own in reversed(tables)}.values())
+
+
+def _initializers(model):
+    """The initializers of tables of class vectors and of embeddings, by the ids of their variables."""
+    made = [(own.embeddings, own.embeddings_initializer) for own in embeddings_of(model.encoder)]
+    if model.head.tied_to is None:
+        made.append((model.head.table, model.head.embeddings_initializer))
+    return {id(tf_variable(weight)): initializer for weight, initializer in made}

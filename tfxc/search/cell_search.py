@@ -18,7 +18,7 @@ _CELL_ELEMENTS = 1 << 20
 _SCANNED_ELEMENTS = 1 << 22
 # For a filtered query a cell counts as its size times the share of its classes that pass, to this power. By
 # 1, all would read as many classes that pass; but to find few among many takes longer than to score them.
-_POWER_OF_SHARE = 0.8
+_POWER_OF_SHARE = 0.75
 # A filtered query searches on until it has found this many times k: by ranges of values, more classes of a
 # cell may seem to pass than do.
 _FOUND_PER_ANSWER = 4
