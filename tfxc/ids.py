@@ -60,7 +60,8 @@ def padded_ids(ids, name):
     if ids is None:
         return None
     if isinstance(ids, tf.RaggedTensor):
-        ids = ids.to_tensor(PADDING)
+        # An unsigned type has no -1.
+        ids = (tf.cast(ids, tf.int64) if ids.dtype.is_unsigned else ids).to_tensor(PADDING)
     ids = tf.convert_to_tensor(ids)
     if ids.shape.rank not in (2, None):
         raise ValueError(

@@ -17,6 +17,8 @@ GIVEN = {
     "padded": (np.int32([[1, 2], [2, -1], [-1, -1], [3, 1], [4, -1], [5, 6]]), "where_x", [[1]], [[0, 3]]),
     "at least": ([1.0, 2, 3, 4, 5, 6], "where_x_min", [[4, 2], [np.nan, np.nan]], [[3, 4, 5], range(6)]),
     "at most": (np.array([np.inf, 2, -np.inf, 4, 5, 6]), "where_x_max", [[4.0], [-7]], [[1, 2, 3], [2]]),
+    "ragged limits": (np.arange(6.0), "where_x_max", tf.ragged.constant([[1, 3], [2]]), [[0, 1], [0, 1, 2]]),
+    "ragged bytes": ([*range(6)], "where_x", tf.ragged.constant([[3, 5], []], "uint8"), [[3, 5], range(6)]),
     "no lists": (["a", "b"] * 3, "where_x", [[], []], [range(6)]),
     "integers as limits": (2e9 + 2e8 * np.arange(6), "where_x_max", [[2_500_000_000]], [[0, 1, 2]]),
     "unknown": (["a", "b", "a", "", "c", "b"], "where_x", [["no such"], [""]], [[], range(6)]),

@@ -220,15 +220,14 @@ def rows_of(given, name, dtype):
     """What a request gives by a name as a tensor [N, V] of the attribute's type; ValueError for another."""
     padding = _PADDING_OF[dtype]
     try:
-        if isinstance(given, tf.RaggedTensor):
-            given = given.to_tensor(tf.cast(padding, given.dtype) if dtype == tf.float32 else padding)
+        if isinstance(given, tf.RaggedTensor):  # not every type has the padding
+            given = given.with_flat_values(_typed(given.flat_values, dtype)).to_tensor(padding)
         rows = fitting_int32(given, name) if dtype == tf.int32 else tf.convert_to_tensor(given)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be {dtype.name} [N, V], padded with {padding!r}: {error}") from error
     if rows.shape.num_elements() == 0:  # empty lists have no type of their own
         rows = tf.zeros(rows.shape, dtype)
-    # An integer beyond int32 is a limit, too.
-    rows = tf.cast(rows, dtype) if dtype == tf.float32 and rows.dtype.is_integer else _typed(rows)
+    rows = _typed(rows, dtype)  # an integer beyond int32 is a limit, too
     if rows.dtype != dtype or rows.shape.rank not in (2, None):
         raise ValueError(
             f"{name} must be {dtype.name} [N, V], a row for each query, or one for all of them, but is "
@@ -249,9 +248,9 @@ def _moved(codes, places):
     return np.where(codes >= 0, places[np.maximum(codes, 0)], codes) if len(places) else codes
 
 
-def _typed(values):
-    """A tensor with integers and booleans as int32, floats as float32."""
-    if values.dtype.is_floating:
+def _typed(values, dtype=None):
+    """A tensor with integers and booleans as int32, floats as float32; and integers, if that is wanted."""
+    if values.dtype.is_floating or (dtype == tf.float32 and values.dtype.is_integer):
         return tf.cast(values, tf.float32)
     if values.dtype.is_bool:
         return tf.cast(values, tf.int32)
