@@ -56,6 +56,7 @@ def test_the_effort_finds_nearly_all_classes_of_queries_like_those_given(use_bia
     assert np.mean([np.isin(want, own).mean() for want, own in pairs]) > 0.93 and 1 < index.nprobe < 64
     assert (found >= 0).all()
     assert faiss_index(head, "IVF64,Flat").nprobe >= index.nprobe  # random directions
+    assert faiss_index(head, "IVF6,Flat").nprobe == 6  # all, where twice four would be too many
 
 
 @pytest.mark.long
@@ -106,6 +107,15 @@ def test_numbers_that_are_not_finite_are_refused():
     vectors[7, 0] = np.inf
     with pytest.raises(ValueError, match="vector of class 7 is not finite"):
         build_index(head_of(vectors), "Flat", queries(5, 4), k=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((5, 3), "built for queries .N, 4."), ((4,), "must be .N, D."), ((0, 4), "There are no queries")],
+)
+def test_queries_that_do_not_fit_are_refused(shape, message):
+    with pytest.raises(ValueError, match=message):
+        faiss_index(head_of(clustered(50, 4)), queries=np.ones(shape, np.float32))
 
 
 @pytest.mark.parametrize("factory", ["foo", "PQ7", "", 5])

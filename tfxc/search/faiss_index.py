@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.class_vectors import blocks, require_indexable, subsample
+from tfxc.ids import require_queries
 
 _EXACT_UP_TO = 20_000
 _FLAT_CELLS_UP_TO = 4_000_000
@@ -64,8 +65,9 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
         effort is enough.
 
     Raises:
-        ValueError: A query is not finite. The head is not built or has no class vectors, or one is not
-            finite; FAISS does not know the string, or needs more class vectors to train it.
+        ValueError: There is no query, one is not finite, or they are of another width. The head is not built
+            or has no class vectors, or one is not finite; FAISS does not know the string, or needs more class
+            vectors to train it.
 
     Example:
         >>> head = tfxc.layers.DenseHead(1000)
@@ -84,7 +86,12 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
     if queries is None:
         width = head.query_dim or width  # a head of a user's own need not tell the first
         queries = np.random.default_rng(seed).standard_normal((_NUM_CHECKED, width), np.float32)
-    checked = head.effective_query(tf.constant(queries[:_NUM_CHECKED])).numpy()
+    queries = tf.convert_to_tensor(queries[:_NUM_CHECKED])
+    require_queries(queries)
+    head.require_width(queries)
+    if not len(queries):
+        raise ValueError("There are no queries [n, D]: give some like those to come, or leave them out.")
+    checked = head.effective_query(queries).numpy()
     k = min(_NUM_CHECKED, head.num_classes)
     factory = factory or index_for(head.num_classes)
     index, recall = build_index(head, factory, checked, k, seed, _RECALL_OF_USERS, all_cells=True)
@@ -193,4 +200,5 @@ def share_found(wanted, found):
 
 
 def _doublings(first, last):
-    return [first * 2**i for i in range(int(np.log2(last // first)) + 1)]
+    """Each twice the one before, but for the last."""
+    return sorted({last, *(first << i for i in range((last // first).bit_length()))})
