@@ -297,9 +297,12 @@ def _tensor(array):
 def _encode(concrete, table, head):
     """The function of an export from inputs to queries, with the table of a head in place of its own."""
     graph, (specs, _) = concrete.graph, concrete.structured_input_signature
-    definition = graph.as_graph_def()
-    for node in definition.node:
+    # With its placeholders, or in a scope, it would grow with each update.
+    whole, inputs = graph.as_graph_def(), {tensor.op.name for tensor in graph.inputs}
+    nodes = [node for node in whole.node if node.name not in inputs]
+    for node in nodes:
         node.attr.pop("_class", None)  # to stand beside the old table, which is left out
+    definition = tf.compat.v1.GraphDef(node=nodes, library=whole.library, versions=whole.versions)
     fetched = [graph.outputs[0].name, *[operation.name for operation in graph.control_outputs]]
 
     def encode(*inputs):
@@ -310,8 +313,9 @@ def _encode(concrete, table, head):
         ]
         given = [*inputs, *map(here.capture, captured)]
         given = {own.name: value for own, value in zip(graph.inputs, given, strict=True)}
-        query, *done = tf.graph_util.import_graph_def(definition, given, fetched, name="encoder")
+        query, *done = tf.graph_util.import_graph_def(definition, given, fetched, name="")
+        query.set_shape(graph.outputs[0].shape)
         with tf.control_dependencies(done):
-            return tf.ensure_shape(query, graph.outputs[0].shape)
+            return tf.identity(query)
 
     return named_function(encode, list(specs))
