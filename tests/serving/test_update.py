@@ -33,7 +33,7 @@ def pooled(num_rows=NUM_CLASSES + 1):
 def model_of(head="normalized", encoder=None, class_names=NAMES):
     encoder = encoder or keras.Sequential([keras.Input((DIM,), name="x"), keras.layers.Activation("linear")])
     if head == "tied":
-        encoder, head = pooled(), DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=True)
+        encoder, head = pooled(), DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=np.True_)
     elif head == "encoded":
         item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
         head = EncodedHead(item_encoder, random(NUM_CLASSES, 3))

@@ -109,9 +109,8 @@ class DenseHead(Head):
         self.row_offset = positive_int(row_offset, "row_offset", least=0)
         if row_offset and tied_to is None:
             raise ValueError(f"row_offset must be 0 for a table of its own (no tied_to), got {row_offset}.")
-        self.use_bias = use_bias
         self.table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
-        self.normalize = bool(normalize)  # ops refuse NumPy's bool
+        self.use_bias, self.normalize = bool(use_bias), bool(normalize)  # ops and JSON refuse NumPy's bool
         # A config cannot hold a layer object, but its name, by which the layer is found in the encoder.
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
