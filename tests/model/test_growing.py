@@ -68,6 +68,8 @@ def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path):
     for own, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(own, other)
 
+    with pytest.raises(ValueError, match="No class has a name yet"):
+        made().export(tmp_path / "1", strings=True)
     loaded.export(tmp_path / "1", strings=True)
     served = tf.saved_model.load(str(tmp_path / "1"))
     names = served.serve(tf.constant([["n68", "n69", "n1"]]))["names"].numpy()[0].astype(str)

@@ -84,10 +84,11 @@ class ServingMixin:
                 a warning); if the model's k, or num_probes of the index or head, is no integer of at least
                 1; if the index is no ``InvertedIndex``, of another head, or of this one before further
                 training; if the path is no folder of this machine, a file or a folder of other things, or
-                such a one is in the way beside it; if a weight holds NaN; if strings are asked of a model
-                without class names, with names that are not distinct lines, with a tied head whose table has
-                no row for padding, or whose histories are not known or go with other inputs position by
-                position; in the scope of the strategy that made the weights.
+                such a one is in the way beside it; if a weight holds NaN; if no class of a growing
+                vocabulary has a name; if strings are asked of a model without class names, with names that
+                are not distinct lines, with a tied head whose table has no row for padding, or whose
+                histories are not known or go with other inputs position by position; in the scope of the
+                strategy that made the weights.
             OSError: naming the path, if the disk is full or the folder cannot be written.
         """
         if format != "tf_saved_model":
@@ -103,6 +104,8 @@ class ServingMixin:
         _check_index(index, self.head)
         if strings not in (False, None) and self.class_names is None:
             raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
+        if self.class_names is not None and not len(self.class_names):
+            raise ValueError("No class has a name yet: train the model before its export.")
         if strings and tied_row_offset(self.head) == 0:
             raise ValueError(
                 "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a "
