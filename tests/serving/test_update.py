@@ -164,8 +164,8 @@ def test_vectors_that_fit_no_cell_ask_for_a_new_index(tmp_path):
     update(tmp_path / "1", tmp_path / "2", ["new"], model.head.class_vectors(7, 8))  # without a warning
     with pytest.warns(UserWarning, match="farther apart than when .* export from the model with a new"):
         update(tmp_path / "2", tmp_path / "3", ["far", "off"], 9 * random(2, DIM))
-    model = model_of(DenseHead(6), class_names=NAMES[:6])
-    alone = InvertedIndex(num_cells=6)
+    model = model_of(DenseHead(7), class_names=NAMES[:7])
+    alone = InvertedIndex(num_cells=7)
     alone.build_from(model.head)
     model.export(tmp_path / "4", alone)
     with pytest.warns(UserWarning, match=r"was 0\)"):
@@ -201,6 +201,22 @@ def test_what_cannot_be_updated_says_why(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["1", "biased"]
 
 
+def looked_up():
+    texts = keras.Input((1,), dtype="string", name="text")
+    words = keras.layers.StringLookup(vocabulary=[*NAMES, "other"], mask_token="", name="words")(texts)
+    return keras.Model(texts, keras.layers.Flatten()(keras.layers.Embedding(50, DIM)(words)))
+
+
+def categories():
+    numbers = keras.Input((1,), dtype="int32", name="number")
+    columns = keras.layers.CategoryEncoding(NUM_CLASSES + 1, output_mode="multi_hot", name="columns")
+    return keras.Model(numbers, keras.layers.Dense(DIM)(columns(numbers)))
+
+
+def bought():
+    return keras.Sequential([keras.Input((NUM_CLASSES,), name="bought"), keras.layers.Dense(DIM)])
+
+
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
@@ -210,6 +226,9 @@ def test_what_cannot_be_updated_says_why(tmp_path):
         *long_after(
             0,
             (DenseHead(NUM_CLASSES), pooled, False, r"reads \['items'\] by ids or names"),
+            (DenseHead(NUM_CLASSES), looked_up, False, r"reads \['words'\] by ids or names"),
+            (DenseHead(NUM_CLASSES), categories, False, r"reads \['columns'\] by ids or names"),
+            (DenseHead(NUM_CLASSES), bought, False, r"reads \['bought'\] by ids or names"),
             (DenseHead(NUM_CLASSES), lambda: pooled(99), True, r"reads \['history'\] by ids or names"),
             (
                 DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),

@@ -70,8 +70,8 @@ def update(
         ValueError: if the folder is no such export, or was written by an earlier release; if something is at
             the new path; for names that occur twice, or are both added and removed; for removed names that
             are no classes, or all of them; for vectors or biases of another shape, or with NaN or infinity;
-            for attributes that are missing or of other kinds; if the encoder reads classes by a table that
-            has no rows for new ones.
+            for attributes that are missing or of other kinds; if the encoder has, but for the tied table, a
+            table, a lookup or an input that may have a row, a name or a column for each class.
         OSError: naming the path, if the disk is full or the folder cannot be written.
 
     Example:
