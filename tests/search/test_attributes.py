@@ -64,6 +64,12 @@ def test_a_head_ranks_exactly_those_that_pass(path):
     assert [set(row) - {-1} for row in best] == [{0, 1, 2}, {0, 1, 2}, {0, 1, 2, 298, 299}]
 
 
+def test_rows_without_values_restrict_nothing_beside_others():
+    head, attributes = head_of(clustered(4, 3)), Attributes({"x": [*"abcd"], "n": [1, 2, 3, 4]})
+    best = head.top_k(queries(2, 3), 1, attributes=attributes, where_x=[[], []], where_n=[[3]])
+    assert best.ids.numpy().tolist() == [[2], [2]]
+
+
 def test_a_head_of_buckets_ranks_those_that_pass():
     head = MACHHead(50, num_buckets=10, num_repetitions=3, num_probes=2)
     head.build((None, 8))

@@ -40,6 +40,8 @@ def test_fewer_bits_lose_little(dtype):
 
 def test_no_queries(small):
     assert small[1].top_k(tf.zeros([0, 7]), 5).ids.shape == (0, 5)
+    few_bits = index_of(small[0], 6, 2, dtype="int8")
+    assert few_bits.top_k(tf.zeros([0, 7]), 3, allow=tf.zeros([0, 2], tf.int32)).ids.shape == (0, 3)
 
 
 @pytest.mark.long

@@ -90,7 +90,8 @@ class Values(Part):
     def wanted(self, values):
         """Codes [n, V + 1], ascending in each row, of values [n, V]."""
         keys, (key, is_padding) = tf.convert_to_tensor(self.keys), _keys(values)
-        code = tf.searchsorted(keys, tf.reshape(key, [-1]))
+        # tf.searchsorted fails in a graph that knows that there are no values.
+        code = tf.raw_ops.LowerBound(sorted_inputs=keys[tf.newaxis], values=tf.reshape(key, [1, -1]))
         code = tf.reshape(tf.minimum(code, tf.size(keys) - 1), tf.shape(key))
         code = tf.where(is_padding, _PADDING, tf.where(tf.gather(keys, code) == key, code, _UNKNOWN))
         # One code at least: TensorFlow searches in no empty row.

@@ -322,8 +322,9 @@ class CellSearch:
 
     def _cells(self, places):
         """The cells of slots of tiles."""
-        tiles = tf.reshape(places // self.tiles.rows.shape[1], [-1])
-        return tf.reshape(tf.searchsorted(self.tiles.offsets[1:], tiles, side="right"), tf.shape(places))
+        tiles = tf.reshape(places // self.tiles.rows.shape[1], [1, -1])  # tf.searchsorted takes no empty row
+        ends = self.tiles.offsets[1:][tf.newaxis]
+        return tf.reshape(tf.raw_ops.UpperBound(sorted_inputs=ends, values=tiles), tf.shape(places))
 
 
 def _in_blocks(function, size, dtypes, *rows):
