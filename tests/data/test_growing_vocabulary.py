@@ -31,6 +31,9 @@ def test_names_take_spare_rows_and_then_those_of_the_least_used():
     assert vocabulary.encode(["rum", "milk"], unknown=-1).tolist() == [2, -1]
     x, y = next(iter(vocabulary.encoded(batches(["milk", "gin", "rum", ""]))))
     assert (x.numpy().tolist(), y.numpy().tolist()) == ([0, 2, 3], [-1])
+    asked = tf.data.Dataset.from_tensors({"items": ["", "rum"], "exclude": ["", "rum"]})  # as of predict
+    (x,) = vocabulary.encoded(asked)
+    assert {name: ids.numpy().tolist() for name, ids in x.items()} == {"items": [0, 3], "exclude": [-1, 2]}
 
 
 def least_used(batches, capacity, half_life):
@@ -102,6 +105,8 @@ def test_what_cannot_be_is_refused():
         train(vocabulary, batches([b"a\xff"]))
     with pytest.raises(ValueError, match=r"dense tensors of strings.*int32"):
         vocabulary.grown(tf.data.Dataset.from_tensors(([1], [2])))
+    with pytest.raises(ValueError, match=r"names, also for labels.*int32"):
+        vocabulary.grown(tf.data.Dataset.from_tensors((["a"], [2])))
     several = tf.data.Dataset.from_tensors(((["a"], ["b"]), ["c"]))
     with pytest.raises(ValueError, match="one tensor or a dict"):
         vocabulary.grown(several)

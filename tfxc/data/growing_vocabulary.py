@@ -30,7 +30,8 @@ class GrowingVocabulary(Vocabulary):
     Uses are counted, and the counts halve every `half_life` uses (of all names together): a short one keeps
     the names of late, a long one those that were used most. Names of one batch never take each other's rows.
 
-    Names in the inputs of a batch become id + 1, in its labels the id; an empty name is padding, 0 and -1.
+    Names in the inputs of a batch become id + 1, in its labels and its input "exclude" the id; an empty name
+    is padding, 0 and -1.
 
     Args:
         capacity: rows, at least 1: at least the distinct names of a batch, better those of as long a time as
@@ -154,7 +155,8 @@ class GrowingVocabulary(Vocabulary):
         dataset is read, it begins with the names as after the last step of training.
 
         Raises:
-            ValueError: as `encoded`; for inputs that are neither one tensor nor a dict.
+            ValueError: as `encoded`; for labels that are no names, inputs that are neither one tensor nor a
+                dict.
         """
 
         def begin(_):
@@ -284,19 +286,21 @@ def _distinct(names):
 def _with_ids(batch, ids_of, dataset, *start):
     """A batch of a dataset with ids in place of names, as `ids_of(names, *start)` gives them.
 
-    With a start, the inputs hold the ids of new names, too.
+    With a start, the inputs hold the ids of new names, too, and labels must be names.
     """
-    is_tuple = isinstance(dataset.element_spec, tuple)
-    parts = tf.nest.flatten(batch)
-    num_inputs = len(tf.nest.flatten(batch[0])) if is_tuple else len(parts)
+    x, *rest = batch
+    parts, num_inputs = tf.nest.flatten(batch), len(tf.nest.flatten(x))
     places = [place for place, part in enumerate(parts) if tf.is_tensor(part) and part.dtype == tf.string]
     named = [parts[place] for place in places]
-    if not named or any(not isinstance(part, tf.Tensor) for part in named):
+    are_ids = start and rest and num_inputs not in places
+    if not named or are_ids or any(not isinstance(part, tf.Tensor) for part in named):
         kinds = [getattr(part, "dtype", type(part)) for part in parts]
         raise ValueError(
-            f"The data must hold names in dense tensors of strings, padded with '', but hold {kinds}."
+            "The data must hold names, also for labels, in dense tensors of strings, padded with '', but "
+            f"hold {kinds}."
         )
-    offsets = [int(place < num_inputs) for place in places]
+    excluded = x.get("exclude") if isinstance(x, dict) else None  # class ids, as the labels are
+    offsets = [int(place < num_inputs and parts[place] is not excluded) for place in places]
 
     def encode(*arrays):
         arrays, start = arrays[: len(offsets)], arrays[len(offsets) :]
@@ -319,4 +323,4 @@ def _with_ids(batch, ids_of, dataset, *start):
                 f"The inputs must be one tensor or a dict of tensors by name, but are {dataset.element_spec}."
             )
         x = {**x, NEW_CLASSES: tf.ensure_shape(new, [None])}
-    return (x, *rest) if is_tuple else x
+    return (x, *rest) if isinstance(dataset.element_spec, tuple) else x
