@@ -164,6 +164,9 @@ def test_what_does_not_go_with_such_names_is_refused():
     model = made()
     with pytest.raises(ValueError, match=r"tf\.data\.Dataset.*ndarray"):
         model.fit(np.array([["a"] * LENGTH]), verbose=0)
+    for ask in (lambda: model.predict(log(0, 0, 8), verbose=0), lambda: model.rank([["a"] * LENGTH], 1)):
+        with pytest.raises(ValueError, match=r"inputs hold names.*vocabulary\.encoded"):
+            ask()
     stopping = keras.callbacks.EarlyStopping(restore_best_weights=True)
     with pytest.raises(ValueError, match=r"EarlyStopping\(restore_best_weights=True\)"):
         model.fit(log(0, 0, 8), callbacks=[stopping])

@@ -35,6 +35,7 @@ from tfxc.model.fit import (
     with_own_callbacks,
 )
 from tfxc.model.fresh_cache import FreshMixin, with_fresh_cache
+from tfxc.model.growing import refuse_raw_names
 from tfxc.model.inputs import (
     as_tensor,
     encoded,
@@ -280,6 +281,8 @@ class ExtremeClassifier(
     def _encoded(self, inputs, training):
         """The encoder's output; the first call builds head and sampler."""
         refuse_consumed(self)
+        if self.vocabulary is not None:
+            refuse_raw_names(inputs)
         query = encoded(self.encoder, inputs, training)
         if query.shape[-1] is None and not self.head.built:
             raise ValueError(
