@@ -73,8 +73,9 @@ def make_model(args):
     """A compiled GRU4Rec with sampled negatives, which knows no name yet."""
     keras.utils.set_random_seed(args.seed)
     vocabulary = tfxc.data.GrowingVocabulary(args.rows)
+    encoder = tfxc.encoders.gru4rec(args.rows, args.max_length, args.dim)
     model = tfxc.ExtremeClassifier(
-        tfxc.encoders.gru4rec(args.rows, args.max_length, args.dim),
+        keras.Model(encoder.input, encoder.output[:, -1]),  # only the name behind the last item is a label
         tfxc.layers.DenseHead(args.rows, tied_to="item_embedding", row_offset=1),
         tfxc.samplers.Unigram(args.num_negatives, power=0.75, shared=True),
         class_names=vocabulary,
