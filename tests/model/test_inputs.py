@@ -300,6 +300,32 @@ def test_what_keras_reads_as_batches_builds_an_encoder(form, monkeypatch):
     assert model.built and np.isfinite(history["loss"]).all() and int(model.optimizer.iterations) == 2
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed", "ignore:Your input ran out of data")
+@pytest.mark.parametrize(
+    ("make_encoder", "has_length"),
+    [(dense_encoder, True), (Subclassed, False), (lambda: Subclassed("items"), True)],
+)
+def test_a_loader_of_pytorch_trains_as_arrays_do(make_encoder, has_length):
+    torch = pytest.importorskip("torch.utils.data")
+    x, y = features(10), np.array([[3, -1], [4, 5]] * 5)
+    rows = [{"items": row} for row in x] if getattr(make_encoder(), "key", None) else x
+
+    class Log(torch.IterableDataset):
+        def __iter__(self):
+            return zip(rows, y, strict=True)
+
+    examples = list(zip(rows, y, strict=True)) if has_length else Log()
+    loader, results = torch.DataLoader(examples, batch_size=4), []
+    arrays = {"x": {"items": x} if rows is not x else x, "y": y, "batch_size": 4, "shuffle": False}
+    for data in ({"x": loader}, arrays):
+        keras.utils.set_random_seed(1)
+        model = make_model(Uniform(4, seed=1), encoder=make_encoder(), metrics=[RecallAtK(3)])
+        losses = model.fit(**data, epochs=2, validation_data=loader, verbose=0).history
+        results.append((losses, *model.get_weights(), model.predict(data["x"], verbose=0)["ids"]))
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
+
+
 def test_a_generator_is_not_read():
     batches = iter([(ROWS, [0, 1, 2])])
     assert first_examples(batches) is None
