@@ -3,13 +3,15 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from scipy import stats
 
 from tfxc.ops import library
 
 # Both sides of every vector and tile of the kernels: 4 to 16 numbers, and 16, 32 or 64.
-SIZES = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
-EVERY_SIZE = pytest.mark.parametrize("size", SIZES)
+EVERY_SIZE = pytest.mark.parametrize(
+    "size", long_after(8, 1, 7, 8, 15, 16, 17, 33, 65, 3, 4, 5, 9, 31, 32, 63, 64)
+)
 
 
 def without_kernel(function):

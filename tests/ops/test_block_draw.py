@@ -32,7 +32,7 @@ def problem(num_classes, width, block_size, kernel, num_queries=3):
 @pytest.mark.parametrize("kernel", [QUADRATIC, CLAMPED], ids=["quadratic", "clamped"])
 @pytest.mark.parametrize(
     ("num_classes", "width", "block_size"),
-    [(1, 1, 1), (1, 3, 8), (9, 1, 4), (16, 2, 8), (50, 5, 7), (100, 17, 100), (130, 4, 1)],
+    [(1, 3, 8), (50, 5, 7), (100, 17, 100), (130, 4, 1)],
 )
 def test_frequencies_and_log_prob_follow_the_distribution(
     draw, log_prob_of, kernel, num_classes, width, block_size

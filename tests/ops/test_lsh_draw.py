@@ -28,7 +28,7 @@ def _every_class(num_queries, num_classes):
 @pytest.mark.parametrize(
     ("num_classes", "num_tables", "num_buckets"),
     # Tables by ones and by eights: the compiled sum goes through them in vectors and a rest.
-    [*((50, size, 4) for size in (1, 7, 8, 9, 16, 17)), (1, 1, 1), (7, 3, 4), (60, 17, 8)],
+    [*((50, size, 4) for size in (7, 8, 9)), (1, 1, 1), (60, 17, 8)],
 )
 def test_counts(log_expected_count_of, scheme, num_parts, num_classes, num_tables, num_buckets):
     tables, scheme = random_tables(num_classes, num_tables, num_buckets), SCHEMES[scheme]
@@ -72,8 +72,7 @@ def test_draws_follow_their_counts(draw, num_classes, num_parts):
             assert stats.chisquare(np.bincount(row, minlength=num_classes), counts).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("num_parts", [1, 3])
-@pytest.mark.parametrize("bucket_slots", [1, 4, 25])
+@pytest.mark.parametrize(("num_parts", "bucket_slots"), [(3, 1), (3, 4), (1, 25)])
 def test_a_union_takes_each_class_as_often_as_it_says(draw, num_parts, bucket_slots):
     num_classes, num_tables, repeats = 60, 5, 5_000
     scheme = Scheme(num_tables * bucket_slots + 3, 0.01, bucket_slots)

@@ -44,9 +44,7 @@ def _log_prob(u, v, cells, weights=None):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "num_codewords, num_classes", [(1, 1), (1, 7), (3, 40), (5, 12), (8, 100), (17, 300)]
-)
+@pytest.mark.parametrize("num_codewords, num_classes", [(1, 1), (1, 7), (3, 40), (17, 300)])
 def test_frequencies_and_log_prob_follow_the_distribution(draw, num_codewords, num_classes, weighted):
     random = np.random.default_rng(num_classes)
     cells = random.integers(num_codewords**2, size=num_classes)

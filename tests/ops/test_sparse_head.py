@@ -8,31 +8,23 @@ from sparse_head_checks import BY_NAME, Problem, check_gradients, check_reductio
 from tfxc.losses import LOGSUMEXP, SOFTPLUS, SQUARED_HINGE
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 
-# N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; every class reads everything; no
-# query; and in groups that divide L or do not, of one vector, of several runs, of all classes
+# N, E, L, K, bias, G: ones everywhere; parts of a tile; several tiles; no query; and in groups that divide L
+# or do not, of several runs, of all classes
 SHAPES = pytest.mark.parametrize(
     "shape",
     [
-        (1, 1, 1, 1, True),
-        (3, 7, 19, 3, False),
-        (33, 50, 100, 7, True),
-        (70, 12, 37, 12, True),
-        (0, 5, 4, 2, True),
-        (1, 9, 11, 2, True, 4),
-        (33, 50, 100, 7, False, 16),
-        (230, 40, 301, 32, True, 2),
-        (50, 30, 1143, 5, True, 20),
-        (50, 21, 300, 17, True, 1000),
+        *[(1, 1, 1, 1, True), (3, 7, 19, 3, False), (33, 50, 100, 7, True), (0, 5, 4, 2, True)],
+        *[(230, 40, 301, 32, True, 2), (50, 30, 1143, 5, True, 20), (50, 21, 300, 17, True, 1000)],
     ],
 )
 REDUCTIONS = pytest.mark.parametrize("reduction", ["squared_hinge", "softplus", "logsumexp"])
 
 
 @SHAPES
-@pytest.mark.parametrize("part", [(0.0, 1.0), (0.3, 0.8), (0.5, 0.5)])
-def test_logits(path, shape, part):
+@pytest.mark.parametrize(("first", "last"), long_after(1, (0.3, 0.8), (0.0, 1.0), (0.5, 0.5)))
+def test_logits(path, shape, first, last):
     problem = Problem(*shape)
-    start, stop = (int(round(share * shape[2])) for share in part)
+    start, stop = (int(round(share * shape[2])) for share in (first, last))
     want = problem.logits[:, start:stop]
     upstream = np.random.default_rng(2).normal(size=want.shape).astype(np.float32)
     of_logits = np.zeros(problem.logits.shape)
@@ -71,7 +63,7 @@ def test_reductions(path, shape, reduction):
     check_reduction(problem, reduction, upstream, for_labels)
 
 
-@pytest.mark.parametrize("num_queries", [8, 16, 17, 24, 32, 33])
+@pytest.mark.parametrize("num_queries", long_after(3, 16, 17, 33, 8, 24, 32))
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_a_label_learns_beyond_its_margin_for_all_other_queries(path, num_queries, group_size):
     """Class 0 has no gradient of its own, and one label; it stands in the first or in the last query."""
@@ -142,7 +134,7 @@ def test_classes_of_bias_minus_infinity_are_not_there(path):
 
 
 @REDUCTIONS
-@pytest.mark.parametrize("num_queries", long_after(2, 5, 33, 16))
+@pytest.mark.parametrize("num_queries", long_after(1, 33, 5, 16))
 @pytest.mark.parametrize("group_size", [1, 16])
 def test_a_bias_that_no_exponential_holds_is_a_class_as_others_are(path, reduction, num_queries, group_size):
     """What fills up a tile of queries has no logits but the biases."""
@@ -172,8 +164,9 @@ def test_nan_is_not_hidden():
         assert np.isnan(reduced).all()
 
 
-@pytest.mark.parametrize("bad", long_after(2, -1, 5, 2**31 - 1))
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "traced"), long_after(2, (-1, False), (5, True), (-1, True), (5, False), (2**31 - 1, True))
+)
 @pytest.mark.parametrize("group_size", [1, 2])
 def test_an_input_out_of_range(path, bad, traced, group_size):
     weights, indices = tf.Variable(tf.ones([3, 2])), tf.Variable([[0, 1], [2, bad], [3, 4]][: 4 - group_size])
