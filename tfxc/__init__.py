@@ -21,7 +21,7 @@ from tfxc.model.memory import memory_report
 from tfxc.model.step import head_loss
 from tfxc.report import report
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 leave_alone(__name__)
 del leave_alone
