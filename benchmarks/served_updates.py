@@ -1,6 +1,7 @@
 """Updates of exports: seconds and memory beside an export anew, and recall after a year of daily updates.
 
-    python benchmarks/served_updates.py [--num-classes 1000000] [--year 100000]
+    python benchmarks/served_updates.py --num-classes 1000000 --year 0
+    python benchmarks/served_updates.py --num-classes 0 --year 1000000 --rows float32 --drift no
 
 Generated class vectors in clusters of 200, width 64. One class in a hundred is retired, and as many are new.
 The update has the folder of the earlier export alone; to export anew, the model and its index are in memory,
@@ -11,7 +12,7 @@ too. The names of answers, with all cells probed, are compared with a ranking of
 
 In the year, one class in a hundred is exchanged each day, at random. With drift, the centres of the clusters
 have moved to others by the end of the year. Recall counts the exact 10 best of the present classes for
-queries as they are by then.
+queries as they are by then. An update warns once the vectors lie too far from the centres of their cells.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.search import InvertedIndex
 from tfxc.search.recall import Wanted
 from tfxc.search.updated_index import updated_index
+from tfxc.serving.update import MOST_SPREAD
 
 DIM, CLUSTER, SHARE, K, RECALL, DAYS = 64, 200, 100, 10, 0.95, 365
 NUM_QUERIES = 1000
@@ -119,21 +121,23 @@ def differences(set_up_done, folder, num_classes, has_index, num_queries=100):
 
 
 def year(num_classes, dtype, drift):
-    """Recall before the year, half way and at its end, and what an index that is tuned anew reads."""
+    """Recall before the year, half way and at its end; the first day with a warning, and recall then."""
     clusters = Clusters(num_classes, drift)
     vectors = clusters.draw(num_classes)
     index = InvertedIndex(dtype=dtype)
     index.tune(head_of(vectors), tf.constant(clusters.draw(NUM_QUERIES)), K, RECALL)
-    recalls = [recall_of(index, vectors, clusters, 0)]
+    recalls, spread, warned = [recall_of(index, vectors, clusters, 0)], index.spread, ("never", "")
     for day in range(1, DAYS + 1):
         gone = np.sort(clusters.random.choice(num_classes, num_classes // SHARE, replace=False))
         old_ids = np.arange(num_classes)
         old_ids[gone] = -1
         vectors[gone] = clusters.draw(len(gone), day)
         index = updated_index(index.stored, dtype, index.num_probes, old_ids, vectors[gone])
+        if warned[0] == "never" and index.spread > MOST_SPREAD * spread:
+            warned = day, recall_of(index, vectors, clusters, day)
         if day in (DAYS // 2, DAYS):
             recalls.append(recall_of(index, vectors, clusters, day))
-    return recalls
+    return *recalls, *warned
 
 
 def recall_of(index, vectors, clusters, day):
@@ -141,14 +145,9 @@ def recall_of(index, vectors, clusters, day):
     return Wanted.of(head_of(vectors), queries, K, None).recall(index, index.num_probes)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-classes", type=int, default=1_000_000)
-    parser.add_argument("--year", type=int, default=100_000, metavar="CLASSES", help="0 for no year")
-    add_results(parser)
-    args = parser.parse_args()
+def day(args):
     rows = []
-    for title, dtype in (("no index", None), ("index", "float32"), ("index, int8", "int8")):
+    for title, dtype in (("no index", None), *((f"index, {dtype}", dtype) for dtype in args.rows)):
         with tempfile.TemporaryDirectory() as folder:
             given = Path(folder), args.num_classes
             anew = measured(export, *given, dtype)
@@ -158,11 +157,30 @@ def main():
         rows.append([title, own[1], anew[1], own[0], own[0] / table, wrong])
     columns = ["export", "update s", "export anew s", "update MB", "of the table", "answers that differ"]
     show(f"A day: {args.num_classes:,} classes", rows, columns)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-classes", type=int, default=1_000_000, help="of the day; 0 for no day")
+    parser.add_argument("--year", type=int, default=100_000, metavar="CLASSES", help="0 for no year")
+    parser.add_argument("--rows", nargs="+", choices=["float32", "int8"], default=["float32", "int8"])
+    parser.add_argument("--drift", nargs="+", choices=["no", "yes"], default=["no", "yes"])
+    add_results(parser)
+    args = parser.parse_args()
+    if args.num_classes:
+        day(args)
     if args.year:
-        cases = [("float32", False), ("int8", False), ("float32", True), ("int8", True)]
-        rows = [[dtype, drift, *year(args.year, dtype, drift)] for dtype, drift in cases]
-        rows = [[dtype, "yes" if drift else "no", *recalls] for dtype, drift, *recalls in rows]
-        columns = ["rows", "drift", "recall at first", "after half a year", "after a year"]
+        cases = [(dtype, drift) for drift in args.drift for dtype in args.rows]
+        rows = [[*case, *year(args.year, case[0], case[1] == "yes")] for case in cases]
+        columns = [
+            "rows",
+            "drift",
+            "recall at first",
+            "after half a year",
+            "after a year",
+            "day of the warning",
+        ]
+        columns.append("recall then")
         show(f"A year: {args.year:,} classes", rows, columns)
     keep(args.results)
 

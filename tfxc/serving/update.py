@@ -28,7 +28,7 @@ from tfxc.serving.signature import named_function
 
 _BLOCK_ROWS = 1 << 16
 # From this growth of an index's spread on, recall has fallen by more than a point.
-_SPREAD = 1.05
+MOST_SPREAD = 1.05
 
 
 def update(
@@ -107,7 +107,7 @@ def update(
         effective = head.vectors(vectors, biases).numpy()
         index = updated_index(stored, record["dtype"], record["num_probes"], change.old_ids, effective)
         _free(stored)
-        if index.spread > _SPREAD * record["spread"]:
+        if index.spread > MOST_SPREAD * record["spread"]:
             warnings.warn(
                 "The vectors in the cells of the index lie farther apart than when it was built (the spread "
                 f"is {index.spread:.3g}, was {record['spread']:.3g}), so requests find fewer of the best: "
