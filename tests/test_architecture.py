@@ -1,6 +1,7 @@
 """The house as a whole: imports go down only, public names are documented, files stay short."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -75,10 +76,14 @@ def dotted_module(path, package):
     return ".".join([package.name, *path.relative_to(package).with_suffix("").parts])
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def import_violations(path, package=PACKAGE):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     part = part_of(path, package)
-    for name in imported_modules(tree, dotted_module(path, package)):
+    for name in imported_modules(parsed(path), dotted_module(path, package)):
         root, *rest = name.split(".")
         if root in ("keras", "tf_keras") or name.startswith(("tensorflow.keras", "tensorflow.python.keras")):
             if part != "_keras":
@@ -102,7 +107,7 @@ def looked_up_by_name(node):
 def attribute_violations(path, package=PACKAGE):
     """Keras reached through TensorFlow, its privates, and the compiled library reached from outside ops."""
     part = part_of(path, package)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         name = looked_up_by_name(node) or getattr(node, "attr", "")
         if part != "_keras" and (name in KERAS_PRIVATE or name.startswith(KERAS_PREFIX)):
             yield f"uses {name}: only tfxc._keras knows what Keras keeps to itself"
@@ -159,7 +164,7 @@ def test_long_files_are_named():
 def public_objects():
     """Every (module, name) of an `__all__` under tfxc."""
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
                 module = dotted_module(path, PACKAGE).removesuffix(".__init__")
                 yield from ((module, name) for name in ast.literal_eval(node.value))

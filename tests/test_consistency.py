@@ -179,16 +179,11 @@ def fitted(estimator, labels, draw):
 # slots, and is not blind to a common factor. Each of the others takes an answer of each form: plain, with
 # empty slots, with certain ones, with a label's own, and a mixture's.
 OF_LABELS = {"Unigram, counting", "HardNegatives", "SearchedHardNegatives", *OF_THE_BATCH}
-FORMS = "Uniform", "LSH, union", "HardNegatives", "InBatch, counting", "Mixture"
-CELLS = [
-    (name, "nce", num_labels)
-    for name in SAMPLERS
-    for num_labels in SETS
-    if num_labels == 2 or name in OF_LABELS or name == "Uniform"
-]
-CELLS += long_after(
-    10, *[cell[::-1] for cell in itertools.product(reversed(SETS), ("ranking", "partition"), FORMS)]
-)
+FORMS = "HardNegatives", "Uniform", "InBatch, counting", "LSH, union", "Mixture"
+CELLS = [(name, "nce", 2) for name in SAMPLERS]
+CELLS += long_after(0, *[(name, "nce", 1) for name in SAMPLERS if name in {"Uniform", *OF_LABELS}])
+OTHERS = itertools.product(reversed(SETS), FORMS, ("ranking", "partition"))
+CELLS += long_after(6, *[(name, estimator, num_labels) for num_labels, name, estimator in OTHERS])
 
 
 @pytest.mark.traced

@@ -375,8 +375,7 @@ def test_a_quiet_start_hides_nothing_else(monkeypatch, capfd):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("num_runs", [2, 7, 12])
-@pytest.mark.parametrize("clock", ["seconds", "processor_seconds"])
+@pytest.mark.parametrize(("num_runs", "clock"), [(2, "seconds"), (12, "processor_seconds")])
 def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     row = {"seconds": 3.0, "processor_seconds": 5.0, "val_ndcg_at_10": 0.2}
     curve = [{"seconds": 1.0, "processor_seconds": 2.0, "quality": 0.1}]

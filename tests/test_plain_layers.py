@@ -55,7 +55,6 @@ def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
     result = model.evaluate(x, y, return_dict=True, verbose=0)
     np.testing.assert_allclose(result["loss"], -log_softmax(logits)[np.arange(128), y].mean(), rtol=1e-4)
     np.testing.assert_allclose(result["recall_at_2"], hit.mean(), rtol=1e-6)
-    np.testing.assert_allclose(loaded.predict(x, verbose=0), logits, rtol=1e-4, atol=1e-5)
     assert loaded.evaluate(x, y, return_dict=True, verbose=0) == result
 
 

@@ -38,7 +38,7 @@ def test_no_object_has_a_method_of_its_own(tmp_path):
         tfxc.callbacks.SamplerDiagnostics(features[:8], np.arange(8)),
         tfxc.callbacks.BackupAndRestore(tmp_path / "backup"),
     ]
-    model.fit(features, np.arange(64) % 20, batch_size=16, verbose=0, callbacks=callbacks)
+    model.fit(features, np.arange(64) % 20, batch_size=64, verbose=0, callbacks=callbacks)
     model.predict(features[:4], verbose=0)
     model.export(tmp_path / "served")
     for item in (model, head, sampler, *sampler.samplers, model.optimizer, *callbacks):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, ranking
+from long_cases import long_after
 from test_examples import BOOK, run
 
 import tfxc
@@ -106,7 +107,7 @@ def dataset(num, batch_size=32, seed=0):
     return tf.data.Dataset.from_tensor_slices({"features": x, "item": y.astype(np.int32)}).batch(batch_size)
 
 
-@pytest.mark.parametrize("options", [PLAIN, SCALED], ids=["plain", "scaled"])
+@pytest.mark.parametrize("options", long_after(1, SCALED, PLAIN), ids=["scaled", "plain"])
 def test_a_head_inside_a_tfrs_model(options):
     model = TwoTower(tfxc.samplers.MIDX(8, num_codewords=4), **options)
     model.compile(tfxc.optimizers.LazyAdam(0.05))

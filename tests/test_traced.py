@@ -52,8 +52,8 @@ def results(eager, head, sampler, loss, optimizer):
 
 @pytest.mark.parametrize(
     ("head", "sampler", "loss", "optimizer"),
-    [  # every fifth has each rule, most heads and losses, and a step with draws and without
-        pytest.param(*row, rule, marks=() if i % 5 == 2 else pytest.mark.long)
+    [  # every eighth has each rule, and a step with draws and without
+        pytest.param(*row, rule, marks=() if i % 8 == 2 else pytest.mark.long)
         for i, (row, rule) in enumerate(zip(ROWS, itertools.cycle(RULES), strict=False))
     ],
 )

@@ -371,7 +371,6 @@ def test_an_input_of_columns_that_a_bag_reads_grows_with_its_rows(form):
     assert changed.predict(x, verbose=0)["ids"].shape == (3, changed.k)
 
 
-@pytest.mark.traced
 @pytest.mark.both_keras
 def test_it_is_an_ordinary_model(tmp_path):
     changed = tfxc.change_classes(trained(named(samplers.MIDX(6, num_codewords=4))), OTHER)

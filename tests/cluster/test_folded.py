@@ -76,7 +76,7 @@ def test_folds_of_shards_make_the_loss_of_all_candidates(kind, loss, labels):
 
 
 @pytest.mark.parametrize(
-    "loss", long_after(3, *LOSSES), ids=lambda loss: getattr(loss, "estimator", loss.name)
+    "loss", long_after(1, *LOSSES), ids=lambda loss: getattr(loss, "estimator", loss.name)
 )
 def test_so_they_do_where_a_shard_has_hardly_a_chance(loss):
     for got, want in zip(*losses_of_both("midx", loss, LABELS["one"], scale=200), strict=True):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from shards import in_shards
 
 import tfxc
@@ -31,7 +32,7 @@ LOSSES += [tfxc.losses.BinaryCrossentropy(), tfxc.losses.SquaredHinge()]
 # A cosine head is a dense one, with more.
 EACH_WAY = pytest.mark.parametrize(
     ("both", "compiled"),
-    [*((name, False) for name in HEADS), ("cosine", True), ("sparse", True)],
+    long_after(3, ("cosine", False), ("sparse", False), ("cosine", True), ("sparse", True)),
     indirect=["both"],
 )
 

@@ -42,7 +42,7 @@ def test_a_query_depends_on_its_past_items_alone(encode):
 
 @EVERY_ENCODER
 def test_padding_is_masked_and_may_fill_a_whole_row(encode):
-    encoder = encode(NUM_CLASSES, max_length=4, dim=8)
+    encoder = encode(NUM_CLASSES, max_length=4, dim=8, num_blocks=1)
     query = encoder(tf.constant([[0, 0, 0, 0], [0, 2, 1, 7]]))
     assert mask_of(query).numpy().tolist() == [[False] * 4, [False, True, True, True]]
     assert np.isfinite(query).all()
@@ -130,10 +130,9 @@ def test_learns_from_what_came_before(encode):
 
 
 @pytest.mark.both_keras
-@pytest.mark.traced
 @pytest.mark.parametrize("encode", long_after(1, esasrec, gru4rec, sasrec))
 def test_is_saved_loaded_and_exported(encode, tmp_path):
-    encoder = encode(NUM_CLASSES, max_length=4, dim=8)
+    encoder = encode(NUM_CLASSES, max_length=4, dim=8, num_blocks=1)
     head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to="item_embedding", row_offset=1)
     model = tfxc.ExtremeClassifier(encoder, head, k=3)
     items = left_padded(5, 2, 7, length=4)
@@ -160,9 +159,9 @@ def bfloat16():
 
 @EVERY_ENCODER
 def test_mixed_precision_gives_nearly_the_same_queries(encode, bfloat16):
-    encoder = encode(NUM_CLASSES, max_length=6, dim=16)
+    encoder = encode(NUM_CLASSES, max_length=6, dim=16, num_blocks=1)
     keras.mixed_precision.set_global_policy("float32")
-    exact = encode(NUM_CLASSES, max_length=6, dim=16)
+    exact = encode(NUM_CLASSES, max_length=6, dim=16, num_blocks=1)
     exact.set_weights(encoder.get_weights())
     items = tf.constant([[0, 0, 3, 1, 4, 1], [5, 9, 2, 6, 5, 3]])
     query, want = encoder(items), exact(items).numpy()

@@ -376,7 +376,7 @@ LOSSES = [
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("loss", long_after(2, *LOSSES), ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", long_after(1, *LOSSES), ids=lambda loss: loss.name)
 @pytest.mark.parametrize("traced", long_after(1, True, False))
 def test_two_functions_make_a_head(twins, loss, traced):
     plain, dense, query = twins

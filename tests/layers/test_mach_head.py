@@ -61,7 +61,7 @@ def numpy_scores(head, query):
 
 @EVERY_DECODER
 @EVERY_ACTIVATION
-@pytest.mark.parametrize("shape", [(1, 2, 1), (20, 6, 3), (9, 30, 4)])
+@pytest.mark.parametrize("shape", [(1, 2, 1), (20, 6, 3)])
 def test_every_way_to_a_score_agrees(shape, decoder, activation):
     if (decoder, activation) == ("unbiased", "sigmoid"):
         pytest.skip("refused")

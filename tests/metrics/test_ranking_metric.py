@@ -156,7 +156,7 @@ def test_the_value_of_each_example(average):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("size", [4, None])
+@pytest.mark.parametrize("size", long_after(1, None, 4))
 @pytest.mark.parametrize(
     ("labels", "message"),
     [

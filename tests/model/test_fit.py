@@ -1,10 +1,12 @@
 import functools
+import itertools
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model
+from long_cases import long_after
 from tensorflow.python.util import tf_stack
 
 from tfxc._keras import keras
@@ -65,12 +67,12 @@ def model_of(eager):
     return make_model(run_eagerly=eager)
 
 
+STEPS = "fit", "validate", "evaluate", "predict", "rank", "train on batch", "test on batch"
+
+
 @pytest.mark.traced
 @pytest.mark.both_keras
-@pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize(
-    "step", ["fit", "validate", "evaluate", "predict", "rank", "train on batch", "test on batch"]
-)
+@pytest.mark.parametrize(("eager", "step"), long_after(8, *itertools.product((False, True), STEPS)))
 def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager, ops_know_their_calls):
     model, x, y = model_of(eager), features(2), np.array([0, 1])
     bad_inputs, bad_labels = {"features": x, "exclude": np.array([[99], [1]])}, np.array([99, 1])
@@ -117,8 +119,9 @@ def stopped(model, x, y, bad_epoch=0, **options):
     return error.value.message
 
 
-@pytest.mark.parametrize("bad_epoch", [0, 1])
-@pytest.mark.parametrize("callbacks", [None, [], keras.callbacks.TerminateOnNaN()])
+@pytest.mark.parametrize(
+    ("bad_epoch", "callbacks"), [(0, None), (1, []), (1, keras.callbacks.TerminateOnNaN())]
+)
 def test_batch_and_epoch_are_counted_from_one(model, bad_epoch, callbacks):
     message = stopped(model, features(12), np.arange(12), bad_epoch, callbacks=callbacks)
     assert message.startswith(f"The query of training step {3 + 3 * bad_epoch} is nan at row 3 of the batch")

@@ -28,7 +28,6 @@ PADDED = tf.ragged.constant(ROWS, tf.int32).to_tensor(-1)
 WEIGHTS = [0.5, 2.0, 1.0, 0.0]
 
 
-@pytest.mark.traced
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
@@ -66,7 +65,6 @@ SUMMED_HEADS = {
 }
 
 
-@pytest.mark.traced
 @pytest.mark.parametrize(
     ("head", "sampler", "estimator"),
     long_after(

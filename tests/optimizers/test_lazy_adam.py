@@ -11,7 +11,7 @@ def sparse(values, ids):
 
 
 @pytest.mark.both_keras
-@pytest.mark.parametrize("shape", [(), (1,), (7, 3), (2, 3, 5), (1 << 16, 2)])
+@pytest.mark.parametrize("shape", [(), (2, 3, 5), (1 << 16, 2)])
 def test_dense_gradients_give_the_numbers_of_keras_adam(shape):
     rng = np.random.default_rng(0)
     ours, theirs = (tf.Variable(tf.ones(shape)) for _ in range(2))

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -51,8 +53,9 @@ def label_probs(sampler, labels):
     return sampler.uniform_fraction / len(codes) + (1 - sampler.uniform_fraction) * probs
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("num_classes", long_after(2, 50, 1, 1000))
+@pytest.mark.parametrize(
+    ("num_classes", "family"), long_after(5, *itertools.product((50, 1, 1000), FAMILIES))
+)
 def test_distribution_before_and_after_refresh(family, num_classes):
     vectors = clustered(num_classes, 7)
     sampler = made(10, vectors, is_refreshed=False, **FAMILIES[family])
@@ -130,8 +133,9 @@ CHANGES = {  # of class vectors, and the number of these that must be hashed
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("family", ["simhash", "dwta"])
+@pytest.mark.parametrize(
+    ("family", "change"), long_after(len(CHANGES) + 1, *itertools.product(("simhash", "dwta"), CHANGES))
+)
 def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monkeypatch, family, change):
     """Each vector lies on the border of a bit of SimHash, so how a product is rounded decides on that bit."""
     monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 70)

@@ -34,7 +34,7 @@ def make(num_negatives, variant="rq", num_codewords=8, **options):
 
 @pytest.mark.parametrize(  # "learned" draws as "rq" does
     ("variant", "num_classes"),
-    long_after(6, ("learned", 50), *((own, size) for size in (50, 1000, 1, 3) for own in ("rq", "pq"))),
+    long_after(4, ("learned", 50), ("pq", 50), ("rq", 1000), ("rq", 1), ("rq", 50), ("pq", 1000), ("rq", 3)),
 )
 def test_distribution_before_and_after_refresh(variant, num_classes):
     sampler, vectors = built(make(10, variant), num_classes, 7), clustered(num_classes, 7)

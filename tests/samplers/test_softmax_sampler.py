@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from sampler_checks import (
     all_probs,
     built,
@@ -43,7 +44,7 @@ def test_logits_that_are_not_finite_name_the_query(traced):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("num_classes", [1, 3, 50, 1000])
+@pytest.mark.parametrize("num_classes", long_after(2, 1, 50, 3, 1000))
 def test_uniform_and_then_the_softmax(num_classes, shared):
     sampler, vectors = built(Softmax(10, shared=shared, seed=5), num_classes, 7), clustered(num_classes, 7)
     query = queries(3, 7)

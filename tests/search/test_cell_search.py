@@ -23,12 +23,12 @@ def ranked(logits, k, exclude=(), allow=None):
 def test_random_requests_are_ranked_as_by_brute_force(num_classes, num_scanned):
     """With all cells probed: equal. With one: nothing forbidden, and k wherever there are k."""
     random = np.random.default_rng(num_classes)
-    vectors, query = clustered(num_classes, 6), queries(400, 6)
+    vectors, query = clustered(num_classes, 6), queries(150, 6)
     logits = query.astype(np.float64) @ vectors.T
     index = index_of(head_of(vectors), min(25, num_classes), num_scanned=num_scanned)
     for request in range(6):
-        size = [400, 1, 33][request % 3]
-        rows = random.integers(400, size=size)
+        size = [150, 1, 33][request % 3]
+        rows = random.integers(150, size=size)
         k = int(random.choice([1, 3, 10, 1000]))
         width = int(random.choice([0, 2, 40]))
         exclude = random.integers(-1, num_classes, size=(size, width)).astype(np.int32)

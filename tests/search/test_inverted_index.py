@@ -27,7 +27,7 @@ def skewed(num_classes):
 
 @pytest.mark.parametrize("dtype", long_after(1, "int8", "float32", "bfloat16"))
 def test_fewer_bits_lose_little(dtype):
-    vectors, query = clustered(3000, 16, num_clusters=20), queries(1000, 16)
+    vectors, query = clustered(3000, 16, num_clusters=20), queries(300, 16)
     head = head_of(vectors, use_bias=True)
     index = index_of(head, 40, 40, dtype)
     found = index.top_k(head.effective_query(query), 10, num_probes=2**40)
@@ -273,7 +273,8 @@ def test_a_head_of_other_classes_is_refused(small):
 @pytest.mark.parametrize(
     ("dtype", "vectors"),
     [
-        *((dtype, skewed(500)) for dtype in DTYPES),
+        ("float32", skewed(500)),
+        ("int8", skewed(500)),
         ("int8", 50 + clustered(500, 8)),
         ("int8", np.zeros([500, 8], np.float32)),
     ],

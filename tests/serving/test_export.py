@@ -80,10 +80,10 @@ def exported(tmp_path_factory):
 @pytest.fixture(scope="module")
 def indexed(tmp_path_factory):
     keras.utils.set_random_seed(0)
-    model = make_model(head=DenseHead(4000, normalize=True, temperature=0.1))
-    index, path = index_of(model, num_cells=40, num_scanned=4), tmp_path_factory.mktemp("indexed")
+    model = make_model(head=DenseHead(1000, normalize=True, temperature=0.1))
+    index, path = index_of(model, num_cells=20, num_scanned=4), tmp_path_factory.mktemp("indexed")
     model.k, index.num_probes = np.int64(5), np.int64(2)  # they are served as int32
-    model.export(path / "1", index=index, attributes=attributes_of(4000))
+    model.export(path / "1", index=index, attributes=attributes_of(1000))
     return model, index, path / "1"
 
 
@@ -354,6 +354,7 @@ def index_of(model, dtype="float32", num_cells=5, num_probes=2, num_scanned=None
     return index
 
 
+@pytest.mark.traced
 def test_an_index_is_served_without_the_heads_table(indexed):
     model, index, path = indexed
     num_classes, x = model.head.num_classes, features(3)
@@ -369,9 +370,9 @@ def test_an_index_is_served_without_the_heads_table(indexed):
     np.testing.assert_allclose(got["scores"], want["scores"], rtol=1e-5)
     few = served.serve(features=tf.constant(x), k=tf.constant(5), num_probes=tf.constant(1))["ids"].numpy()
     assert (few >= 0).all() and (few != want["ids"].numpy()).any()
-    allow = tf.constant([[7, 3, -1, 3999]])
+    allow = tf.constant([[7, 3, -1, 999]])
     got = served.serve(features=tf.constant(x), allow=allow, exclude=tf.constant([[3]]), k=tf.constant(3))
-    assert {tuple(sorted(row)) for row in got["ids"].numpy().tolist()} == {(-1, 7, 3999)}
+    assert {tuple(sorted(row)) for row in got["ids"].numpy().tolist()} == {(-1, 7, 999)}
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_probes must be at least 1"):
         served.serve(features=tf.constant(x), num_probes=tf.constant(0))
 
@@ -381,12 +382,12 @@ def test_an_index_is_served_without_the_heads_table(indexed):
 def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     (model, index, path), x = indexed, features(2)
     exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
-    got = served_elsewhere(path, exclude, most=4000, features=x)
+    got = served_elsewhere(path, exclude, most=1000, features=x)
     # As long as there are classes, cells are read.
     for ids, excluded in zip(got["both_ids"], exclude, strict=True):
         gone = excluded[excluded >= 0]
-        assert (ids[4000 - len(gone) :] == -1).all()
-        assert set(ids[: 4000 - len(gone)]) == set(range(4000)) - set(gone)
+        assert (ids[1000 - len(gone) :] == -1).all()
+        assert set(ids[: 1000 - len(gone)]) == set(range(1000)) - set(gone)
     np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
 
 
