@@ -1,6 +1,7 @@
 """Every two options work together: what comes out is what the plain ones give, or a refusal names a remedy.
 
-As a program it makes two logical CPU devices, for two replicas, runs all cases and prints what came of each.
+As a program it makes two logical CPU devices, for two replicas, runs all cases, or the quick ones without
+"long", and prints what came of each.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import itertools
 import json
 import random
 import re
+import sys
 import tempfile
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 import tensorflow as tf
 from backup_checks import Stop
 from classifier_checks import DIM, NUM_CLASSES, features
+from long_cases import long_after
 from processes import Process
 
 import tfxc
@@ -36,6 +39,7 @@ FACTORS = {
     "last_batch": ("whole", "short"),
 }
 SEED = 609  # of a thousand, the one whose cases take least time
+QUICK = 10  # of the cases, which have five in six of the pairs
 PLAIN = {name: values[0] for name, values in FACTORS.items()}
 GIVEN = "head", "table", "tied", "last_batch"  # of which the plain way is another model, or has other data
 # What is refused, and the remedy that it names.
@@ -172,8 +176,9 @@ def attempted(case):
 
 
 @pytest.fixture(scope="module")
-def results():
-    return json.loads(Process("test_option_pairs.py").output().splitlines()[-1])
+def results(with_long_tests):
+    process = Process("test_option_pairs.py", *["long"] * with_long_tests)
+    return json.loads(process.output().splitlines()[-1])
 
 
 def test_every_pair_of_options_is_among_the_cases():
@@ -184,7 +189,7 @@ def test_every_pair_of_options_is_among_the_cases():
 
 @pytest.mark.both_keras
 @pytest.mark.traced
-@pytest.mark.parametrize("number", range(len(cases())))
+@pytest.mark.parametrize("number", long_after(QUICK, *range(len(cases()))))
 def test_the_outcome_is_that_of_the_plain_way(number, results):
     case, found = cases()[number], results["found"][number]
     assert "error" not in found, (case, found)
@@ -208,11 +213,12 @@ def test_what_is_refused_names_a_remedy(results):
 if __name__ == "__main__":
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    wanted = {json.dumps(own): own for own in map(plain, cases())}
+    run = cases()[: None if "long" in sys.argv else QUICK]
+    wanted = {json.dumps(own): own for own in map(plain, run)}
     wanted = {key: attempted(own) for key, own in wanted.items()}
     results = {
-        "found": [attempted(case) for case in cases()],
-        "wanted": [wanted[json.dumps(plain(case))] for case in cases()],
+        "found": [attempted(case) for case in run],
+        "wanted": [wanted[json.dumps(plain(case))] for case in run],
         "refused": [attempted({**PLAIN, **options}) for options, _ in REFUSED if IS_KERAS_3],
     }
     print(json.dumps(results))
