@@ -354,7 +354,6 @@ def index_of(model, dtype="float32", num_cells=5, num_probes=2, num_scanned=None
     return index
 
 
-@pytest.mark.traced
 def test_an_index_is_served_without_the_heads_table(indexed):
     model, index, path = indexed
     num_classes, x = model.head.num_classes, features(3)
