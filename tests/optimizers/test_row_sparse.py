@@ -38,9 +38,7 @@ def training_data():
     return ids, ids.sum(axis=1, keepdims=True).astype("float32") / 10
 
 
-@pytest.mark.parametrize(
-    "option", ["use_ema", "ema_momentum", "loss_scale_factor", "gradient_accumulation_steps"]
-)
+@pytest.mark.parametrize("option", ["use_ema", "ema_momentum", "loss_scale_factor"])
 def test_options_that_touch_every_row_are_refused_with_a_remedy(optimizer_class, option):
     with pytest.raises(ValueError, match=f"does not take '{option}': .*[a-z]"):
         optimizer_class(0.1, **{option: 2})

@@ -113,9 +113,9 @@ def constraint_of(optimizer, index, variable):
     return (optimizer._trainable_variables[index] if IS_KERAS_3 else variable).constraint
 
 
-def add_slot(optimizer, variable, name, shape, initial_value):
-    """A new slot of a weight: a variable on the weight's device, in float32 if the weight is in bfloat16."""
-    dtype = "float32" if variable.dtype == "bfloat16" else variable.dtype
+def add_slot(optimizer, variable, name, shape, initial_value, dtype=None):
+    """A new slot of a weight, on its device, in its dtype unless given, or in float32 for bfloat16."""
+    dtype = dtype or ("float32" if variable.dtype == "bfloat16" else variable.dtype)
     if IS_KERAS_3:
         with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
             return optimizer.add_variable(

@@ -51,6 +51,8 @@ class AdamHyper(NamedTuple):
 
 def sum_duplicate_rows(gradient):
     """Sums the values [N, ...] of equal rows in ``tf.IndexedSlices``, in order of first occurrence."""
+    if _are_distinct(gradient.indices):
+        return gradient
     row_ids, group = tf.unique(gradient.indices)
     sums = tf.math.unsorted_segment_sum(gradient.values, group, tf.size(row_ids))
     return tf.IndexedSlices(sums, row_ids, gradient.dense_shape)
@@ -91,15 +93,19 @@ def shrink_rows(variable, gradient, share, seed=NO_SEED):
 
     It comes before an update with the same seed: the random numbers of the two are others.
     """
+    row_ids = touched_rows(variable, gradient)
+    rows = tf.IndexedSlices(read_rows(variable, row_ids), row_ids)
+    row_sgd_update(variable, rows, share, tf.bitwise.invert(tf.cast(seed, tf.int64)))
+
+
+def touched_rows(variable, gradient):
+    """The rows of a table that its gradient touches: ids, each once."""
     from_scores = score_gradient_behind(gradient) if library.takes_table(variable) else None
     if from_scores is not None:  # to ask for the indices would make the gradient's rows
         row_ids = tf.cast(tf.bitwise.right_shift(from_scores.slots, 32), tf.int64)
         is_first = tf.concat([tf.ones_like(row_ids[:1], tf.bool), row_ids[1:] != row_ids[:-1]], 0)
-        row_ids = tf.boolean_mask(row_ids, is_first)
-    else:
-        row_ids = gradient.indices if _are_distinct(gradient.indices) else tf.unique(gradient.indices)[0]
-    rows = tf.IndexedSlices(read_rows(variable, row_ids), row_ids)
-    row_sgd_update(variable, rows, share, tf.bitwise.invert(tf.cast(seed, tf.int64)))
+        return tf.boolean_mask(row_ids, is_first)
+    return gradient.indices if _are_distinct(gradient.indices) else tf.unique(gradient.indices)[0]
 
 
 def _sgd_rule(g, learning_rate):
@@ -189,13 +195,16 @@ def _distinct_rows(variable, gradient):
 
 
 def _are_distinct(row_ids):
-    """Whether the graph shows that no row occurs twice: these are all rows, or clipping has summed them.
+    """Whether the graph shows that no row occurs twice: all rows, flagged ones, or summed by clipping.
 
-    XLA pads the result of ``tf.unique`` to a fixed size. A second ``tf.unique`` would take the padding for
-    one more row, and write that row's slots twice.
+    XLA pads the result of ``tf.unique`` and ``tf.where`` to a fixed size. A second ``tf.unique`` would take
+    the padding for one more row, and write that row's slots twice.
     """
     op = getattr(row_ids, "op", None)  # eager tensors have none
-    return op is not None and op.type in ("Range", "Unique") and row_ids is op.outputs[0]
+    if op is None or row_ids is not op.outputs[0]:
+        return False
+    # The rank of what tf.where returns is one too high.
+    return (op.inputs[0].op if op.type == "Squeeze" else op).type in ("Range", "Unique", "Where")
 
 
 def _scatter(op, variable, row_ids, values):

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
@@ -38,6 +37,14 @@ class LazyAdam(RowSparseOptimizer):
     too, as in Keras: ``exclude_from_weight_decay(var_names=["bias"])``, before the first step, leaves them
     out. With None, no weight decays.
 
+    **Gradient accumulation** (Keras 3). With ``gradient_accumulation_steps=n``, n calls add up their
+    gradients, and the n-th makes one step by the mean: the step on all n batches at once, if they are equal
+    in size, without the memory for them. The rows that any of them touched take part; clipping and decay act
+    on the mean. As in Keras, ``iterations`` counts the steps, a schedule counts the calls, and a last group
+    that is not full goes on in the next epoch. The sums cost as much memory as the weights in float32, and a
+    byte a row. They add no candidates to those of ``InBatch``: ``tfxc.encoders.GradCache`` allows a batch
+    with more.
+
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
         beta_1: Decay of the first moment, in [0, 1).
@@ -46,13 +53,15 @@ class LazyAdam(RowSparseOptimizer):
         name: Name of the optimizer.
         **options: ``weight_decay``, 0 or more, or None. ``seed``, an int, for the stochastic rounding of
             bfloat16 tables, whose slots are float32. At most one of ``clipnorm``, ``clipvalue``,
-            ``global_clipnorm``, applied after duplicate rows are summed.
+            ``global_clipnorm``, applied after duplicate rows are summed. ``gradient_accumulation_steps``,
+            2 or more, or None.
 
     Raises:
         ValueError: A value outside its range, or an option that would touch every row (``use_ema``,
-            ``amsgrad``, ``loss_scale_factor``, ``gradient_accumulation_steps``, a constraint on a table);
-            when built, for a weight of float16, for a scalar of bfloat16, and with ``clipnorm`` for a table
-            that a strategy has cut by its rows.
+            ``amsgrad``, ``loss_scale_factor``, a constraint on a table), or ``gradient_accumulation_steps``
+            under tf-keras; when built, for a weight of float16, for a scalar of bfloat16, with ``clipnorm``
+            for a table that a strategy has cut by its rows, and with ``gradient_accumulation_steps`` for
+            several replicas.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))
@@ -90,7 +99,7 @@ class LazyAdam(RowSparseOptimizer):
     _slot_shapes = {"momentum": lambda shape: shape, "velocity": lambda shape: shape}
 
     def _sparse_step(self, gradient, variable, slots, learning_rate, seed):
-        step = tf.cast(tf_variable(self.iterations) + 1, tf.float64)
+        step = tf.cast(self.iterations + 1, tf.float64)
         beta_1, beta_2 = (tf.constant(beta, tf.float64) for beta in (self.beta_1, self.beta_2))
         correction = tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
         hyper = AdamHyper(tf.cast(learning_rate, tf.float64) * correction, beta_1, beta_2, self.epsilon)
@@ -98,7 +107,7 @@ class LazyAdam(RowSparseOptimizer):
 
     def _dense_step(self, gradient, variable, slots, learning_rate):
         momentum, velocity = slots
-        step = tf.cast(tf_variable(self.iterations) + 1, variable.dtype)
+        step = tf.cast(self.iterations + 1, variable.dtype)
         beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,

@@ -18,8 +18,7 @@ class LazySGD(RowSparseOptimizer):
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
         name: Name of the optimizer.
-        **options: ``weight_decay``, ``seed`` and ``clipnorm``, ``clipvalue`` or ``global_clipnorm``, as of
-            ``LazyAdam``.
+        **options: Those of ``LazyAdam``.
 
     Raises:
         ValueError: An option that would touch every row, or an unknown one; when built, see ``LazyAdam``.

@@ -13,6 +13,7 @@ from tfxc._keras.optimizers import (
     constraint_of,
     serialized_learning_rate,
     start_optimizer,
+    steps_variable,
     variable_index,
 )
 from tfxc._keras.weights import is_cut, layer_and_name, tf_variable
@@ -21,6 +22,7 @@ from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.row_updates import NO_SEED, shrink_rows, sum_duplicate_rows
 from tfxc.ops.table_rows import rows_dtype
+from tfxc.optimizers import gradient_accumulation as accumulation
 
 _LEAST_ROWS = 1 << 16  # a dense update of a variable with fewer rows is cheap
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
@@ -34,8 +36,6 @@ _REFUSED = {
     "ema_momentum": _AVERAGING,
     "ema_overwrite_frequency": _AVERAGING,
     "loss_scale_factor": "use the mixed_bfloat16 policy, which needs no loss scaling",
-    "gradient_accumulation_steps": "its accumulator is a dense copy of the table: use a larger batch, whose "
-    "encoder tfxc.encoders.GradCache runs in chunks where memory is short, or an optimizer of Keras",
 }
 
 
@@ -57,6 +57,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         name: str | None = None,
         weight_decay: float | None = None,
         seed: int = 0,
+        gradient_accumulation_steps: int | None = None,
         **options,
     ) -> None:
         _check_options(type(self).__name__, options)
@@ -67,6 +68,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             raise ValueError(f"Expected weight_decay at least 0, or None for no decay; got {weight_decay}.")
         start_optimizer(self, learning_rate, name, weight_decay=weight_decay, **options)
         self.seed = seed_int(seed)
+        self.gradient_accumulation_steps = accumulation.accumulation_steps(gradient_accumulation_steps)
         self._slots = Untracked({})
 
     # The shape of each slot by its name, as a function of the variable's shape.
@@ -79,10 +81,18 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             return
         for variable in var_list:
             _check_weight(variable, self.clipnorm)
-        super().build(var_list)
+        steps, self.gradient_accumulation_steps = self.gradient_accumulation_steps, None
+        super().build(var_list)  # with the option, Keras would make accumulators that only a dense sum fills
+        self.gradient_accumulation_steps = steps
         for name, shape_of in self._slot_shapes.items():
             start = self._initial_slot_value
             self._slots.value[name] = [add_slot(self, v, name, shape_of(v.shape), start) for v in var_list]
+        if steps:
+            accumulation.refuse_replicas()
+            self._slots.value["gradient"] = [add_slot(self, v, "gradient", v.shape, 0.0) for v in var_list]
+            self._slots.value["touched"] = [
+                add_slot(self, v, "touched", v.shape[:1], False, "bool") for v in var_list
+            ]
         self._built = True
 
     def slots_of(self, variable) -> dict[str, tf.Variable]:
@@ -95,7 +105,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate=None):
         """Applies one gradient; ``learning_rate`` is passed by Keras 3 only."""
         learning_rate = tf.convert_to_tensor(self.learning_rate if learning_rate is None else learning_rate)
-        index, slots = variable_index(self, variable), self.slots_of(variable).values()
+        index, slots = variable_index(self, variable), self.slots_of(variable)
+        slots = [slots[name] for name in self._slot_shapes]
         if decays := self.weight_decay and self._use_weight_decay(variable):
             share = tf.cast(learning_rate, tf.float64) * self.weight_decay
         if isinstance(gradient, tf.IndexedSlices):
@@ -119,6 +130,25 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             shrink_rows(variable, gradient, share, seed)
         self._sparse_step(gradient, variable, slots, learning_rate, seed)
 
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        """Keras 3 calls this: each call adds to the sums, and the last of a group steps by their means."""
+        steps = self.gradient_accumulation_steps
+        if not steps:
+            super()._backend_apply_gradients(grads, trainable_variables)
+            return
+        variables = [tf_variable(variable) for variable in trainable_variables]
+        sums = [[self.slots_of(variable)[name] for name in accumulation.SLOTS] for variable in variables]
+        for own, gradient in zip(sums, grads, strict=True):
+            accumulation.add_gradient(*own, gradient)
+
+        def update():
+            sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in grads]
+            means = [accumulation.take_mean(*own, steps, by) for own, by in zip(sums, sparse, strict=True)]
+            for mean, variable in zip(self._clip(means), variables, strict=True):
+                self.update_step(mean, variable)
+
+        tf.cond((steps_variable(self) + 1) % steps == 0, update, lambda: None)
+
     def _apply_weight_decay(self, variables):
         """Keras would shrink all rows here; ``update_step`` shrinks those of the gradient."""
 
@@ -127,7 +157,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         if variable.dtype != tf.bfloat16:
             return NO_SEED
         key = tf.constant(self.seed, tf.int64) + index * 2**32  # wraps round
-        return tf.stack([key, tf.cast(tf_variable(self.iterations), tf.int64)])
+        return tf.stack([key, tf.cast(self.iterations, tf.int64)])
 
     def _clip_gradients(self, grads):
         # Keras calls this before it sums the gradients of replicas: then the sum is clipped, below.
@@ -166,7 +196,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         config = super().get_config()
         config["learning_rate"] = serialized_learning_rate(self, config)
         kept = ("learning_rate", "name", "weight_decay", *_CLIPPING)
-        return {**{key: config[key] for key in kept}, "seed": self.seed}
+        own = {"seed": self.seed, accumulation.OPTION: self.gradient_accumulation_steps}
+        return {**{key: config[key] for key in kept}, **own}
 
 
 def _summed_in(gradient, dtype):
@@ -205,7 +236,7 @@ def _check_options(optimizer, options):
         if name in _REFUSED:
             raise ValueError(f"{optimizer} does not take {name!r}: {_REFUSED[name]}.")
         if name not in _CLIPPING:
-            known = ", ".join(("weight_decay", "seed", *_CLIPPING))
+            known = ", ".join(("weight_decay", "seed", *_CLIPPING, accumulation.OPTION))
             raise ValueError(f"{optimizer} got the unknown option {name!r}; it takes {known}.")
     given = {name: real_number(value, name) for name, value in options.items() if value is not None}
     if len(given) > 1 or not all(value > 0 for value in given.values()):

@@ -27,8 +27,7 @@ class RowwiseAdagrad(RowSparseOptimizer):
             of a row has a root mean square of ``learning_rate``, whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
         name: Name of the optimizer.
-        **options: ``weight_decay``, ``seed`` and ``clipnorm``, ``clipvalue`` or ``global_clipnorm``, as of
-            ``LazyAdam``.
+        **options: Those of ``LazyAdam``.
 
     Raises:
         ValueError: A value outside its range, or an option that would touch every row; when built, see
