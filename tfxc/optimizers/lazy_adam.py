@@ -58,10 +58,9 @@ class LazyAdam(RowSparseOptimizer):
 
     Raises:
         ValueError: A value outside its range, or an option that would touch every row (``use_ema``,
-            ``amsgrad``, ``loss_scale_factor``, a constraint on a table), or ``gradient_accumulation_steps``
-            under tf-keras; when built, for a weight of float16, for a scalar of bfloat16, with ``clipnorm``
-            for a table that a strategy has cut by its rows, and with ``gradient_accumulation_steps`` for
-            several replicas.
+            ``amsgrad``, ``loss_scale_factor``, a constraint on a table); ``gradient_accumulation_steps``
+            under tf-keras, or for several replicas; when built, for a weight of float16, for a scalar of
+            bfloat16, and with ``clipnorm`` for a table that a strategy has cut by its rows.
 
     >>> table = tf.Variable(tf.zeros([4, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[1.0, 0.0], [1.0, -5.0]]), tf.constant([2, 2]))

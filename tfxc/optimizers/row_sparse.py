@@ -88,11 +88,9 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             start = self._initial_slot_value
             self._slots.value[name] = [add_slot(self, v, name, shape_of(v.shape), start) for v in var_list]
         if steps:
-            accumulation.refuse_replicas()
-            self._slots.value["gradient"] = [add_slot(self, v, "gradient", v.shape, 0.0) for v in var_list]
-            self._slots.value["touched"] = [
-                add_slot(self, v, "touched", v.shape[:1], False, "bool") for v in var_list
-            ]
+            sums = [add_slot(self, v, "gradient", v.shape, 0.0) for v in var_list]
+            touched = [add_slot(self, v, "touched", v.shape[:1], 0, "uint8") for v in var_list]
+            self._slots.value |= {"gradient": sums, "touched": touched}
         self._built = True
 
     def slots_of(self, variable) -> dict[str, tf.Variable]:
@@ -131,21 +129,19 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         self._sparse_step(gradient, variable, slots, learning_rate, seed)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        """Keras 3 calls this: each call adds to the sums, and the last of a group steps by their means."""
+        """Keras 3 calls this: calls that accumulate add to the slots, and the last of a group steps, too."""
         steps = self.gradient_accumulation_steps
         if not steps:
             super()._backend_apply_gradients(grads, trainable_variables)
             return
-        variables = [tf_variable(variable) for variable in trainable_variables]
-        sums = [[self.slots_of(variable)[name] for name in accumulation.SLOTS] for variable in variables]
-        for own, gradient in zip(sums, grads, strict=True):
-            accumulation.add_gradient(*own, gradient)
+        slots = [self.slots_of(variable) for variable in trainable_variables]
+        for own, gradient in zip(slots, grads, strict=True):
+            accumulation.add_gradient(own, gradient)
 
         def update():
-            sparse = [isinstance(gradient, tf.IndexedSlices) for gradient in grads]
-            means = [accumulation.take_mean(*own, steps, by) for own, by in zip(sums, sparse, strict=True)]
-            for mean, variable in zip(self._clip(means), variables, strict=True):
-                self.update_step(mean, variable)
+            means = [accumulation.take_mean(*pair, steps) for pair in zip(slots, grads, strict=True)]
+            for mean, variable in zip(self._clip(means), trainable_variables, strict=True):
+                self.update_step(mean, tf_variable(variable))
 
         tf.cond((steps_variable(self) + 1) % steps == 0, update, lambda: None)
 
