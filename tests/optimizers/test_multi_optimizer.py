@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 import tfxc
-from tfxc._keras import keras
+from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import tf_variable
 from tfxc.optimizers import LazyAdam, LazySGD, MultiOptimizer
 from tfxc.optimizers.slots import slots_of
@@ -42,6 +42,18 @@ def test_each_layer_moves_as_by_its_own_optimizer():
     for left, right in zip(results["multi"][1], results["sgd"][1], strict=True):
         np.testing.assert_allclose(left, right, atol=1e-7)
     assert (results["sgd"][0][0] != results["adam"][0][0]).any()
+
+
+@pytest.mark.skipif(not IS_KERAS_3, reason="optimizers of tf-keras accumulate no gradients")
+def test_each_optimizer_accumulates_over_calls_of_its_own():
+    model, top = two_layers()
+    optimizer = MultiOptimizer(LazySGD(1.0, gradient_accumulation_steps=2), (LazySGD(1.0), top))
+    weights = model.layers[1].trainable_variables + top.trainable_variables
+    before = values(model.layers)
+    for call in (1, 2, 3):
+        optimizer.apply_gradients([(call * tf.ones(weight.shape), weight) for weight in weights])
+    for old, new, step in zip(before, values(model.layers), [1.5, 1.5, 6, 6], strict=True):
+        np.testing.assert_allclose(new, old - step, atol=1e-6)
 
 
 def test_a_layer_that_no_gradient_reaches_stays():

@@ -197,6 +197,16 @@ def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
         assert model.fit(X, Y, callbacks=[backup], verbose=0).history == expected
 
 
+@pytest.mark.long
+@pytest.mark.skipif(not IS_KERAS_3, reason="optimizers of tf-keras accumulate no gradients")
+def test_a_group_of_calls_that_add_up_gradients_goes_on(tmp_path):
+    optimizer = tfxc.optimizers.LazyAdam(0.05, gradient_accumulation_steps=4)
+    script = Again(make_model(tfxc.samplers.Uniform(6), optimizer=optimizer)).run
+    expected = script(tmp_path / "whole", batch_size=10)
+    assert script(tmp_path / "killed", 3, 7, batch_size=10) is None
+    assert_same(script(tmp_path / "killed", 3, batch_size=10), expected)
+
+
 class Active(keras.layers.Layer):
     def __init__(self):
         super().__init__()
