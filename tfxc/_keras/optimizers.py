@@ -9,6 +9,7 @@ from tfxc._keras.weights import constant, tf_variable
 
 # Keras 3 clips the gradients of each replica, tf-keras their sum.
 CLIPS_SUMMED_GRADIENTS = not IS_KERAS_3
+ACCUMULATES_GRADIENTS = IS_KERAS_3
 
 
 def scales_loss(optimizer):

@@ -35,7 +35,6 @@ from tfxc.model.fit import (
     with_own_callbacks,
 )
 from tfxc.model.fresh_cache import FreshMixin, with_fresh_cache
-from tfxc.model.growing import refuse_raw_names
 from tfxc.model.inputs import (
     as_tensor,
     encoded,
@@ -43,6 +42,7 @@ from tfxc.model.inputs import (
     last_position,
     query_width,
     ranking_inputs,
+    refuse_raw_names,
     split_inputs,
     wanted_rows,
 )

@@ -93,12 +93,6 @@ def _require_names(arguments):
             )
 
 
-def refuse_raw_names(inputs):
-    """Raises ValueError for inputs of an encoder that are names, not yet ids."""
-    if any(getattr(part, "dtype", None) == tf.string for part in tf.nest.flatten(inputs)):
-        raise ValueError("The inputs hold names: pass model.vocabulary.encoded(dataset), which holds ids.")
-
-
 def begin_anew(model, rows):
     """Has class ids [R], which get other names with this step, begin anew.
 

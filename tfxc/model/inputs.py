@@ -55,6 +55,12 @@ def ranking_inputs(inputs, encoder, exclude, allow):
     return inputs, exclude, padded_ids(allow, "allow")
 
 
+def refuse_raw_names(inputs):
+    """Raises ValueError for inputs of an encoder that are names, not yet ids."""
+    if any(getattr(part, "dtype", None) == tf.string for part in tf.nest.flatten(inputs)):
+        raise ValueError("The inputs hold names: pass model.vocabulary.encoded(dataset), which holds ids.")
+
+
 def wanted_rows(attributes, where):
     """What a request wants of attributes, as tensors: lists would be traced each time."""
     return attributes.rows(where) if isinstance(attributes, Attributes) else where

@@ -6,7 +6,7 @@ A weight has two slots for it: ``gradient``, the sum so far, of the weight's sha
 
 import tensorflow as tf
 
-from tfxc._keras import IS_KERAS_3
+from tfxc._keras.optimizers import ACCUMULATES_GRADIENTS
 from tfxc.arguments import positive_int
 from tfxc.ops.row_updates import row_sgd_update, touched_rows
 
@@ -17,7 +17,7 @@ def accumulation_steps(value):
     """The number of calls that make one step, or None for a step at each call; else ValueError."""
     if value is None:
         return None
-    if not IS_KERAS_3:
+    if not ACCUMULATES_GRADIENTS:
         raise ValueError(
             f"{OPTION} needs Keras 3, but this is tf-keras: unset TF_USE_LEGACY_KERAS, or use a larger "
             "batch, whose encoder tfxc.encoders.GradCache runs in chunks where memory is short."
