@@ -45,16 +45,16 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 	$(RUN) examples/sequential_recommendation.py
 	$(RUN) examples/query_saved_model.py demo/served the old man looked at the
 
-test: setup-tests  ## The tests and lint, in eight minutes: kernels with AVX2 at most, what depends on Keras, the rest
+test: setup-tests  ## The tests and lint, in six minutes: kernels with AVX2 at most, what depends on Keras, the rest
 ifneq ($(AVX2_OPS_WANTED),)
 	@echo "make test, 1 of 3: the kernels for processors without AVX-512 (under a minute)"
 	@$(MAKE) test-avx2
 endif
-	@echo "make test, 2 of 3: what depends on Keras, under tf-keras (two minutes)"
+	@echo "make test, 2 of 3: what depends on Keras, under tf-keras (a minute)"
 	@# oneDNN's pass over each graph takes longer than it saves in graphs so small; what a served model computes is
 	@# asked of a process that has it.
 	@TF_ENABLE_ONEDNN_OPTS=0 TF_USE_LEGACY_KERAS=1 $(PYTEST) -n 2 -m both_keras --doctest-modules tests tfxc/_keras
-	@echo "make test, 3 of 3: all but long tests under Keras 3, examples of docstrings, and lint (six minutes)"
+	@echo "make test, 3 of 3: all but long tests under Keras 3, examples of docstrings, and lint (five minutes)"
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -n 2 --doctest-modules tests tfxc
 
 test-long: setup-tests  ## Whole examples and guide programs, kills, devices, servers, and more cases
