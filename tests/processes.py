@@ -43,8 +43,12 @@ class Process:
             raise AssertionError(f"{self._process}: {printed}{self._errors.read_text()}")
         return printed
 
+    def has_printed(self):
+        return self._output.exists() and self._output.stat().st_size > 0
+
     def kill(self):
         self._process.kill()
+        self._process.join()
 
 
 def _run(program, arguments, environment, output, errors):

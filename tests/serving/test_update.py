@@ -1,11 +1,14 @@
 import os
+import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
+from processes import Process
 
 import tfxc
 from tfxc._keras import keras
@@ -265,6 +268,38 @@ def test_heads_and_encoders_of_other_tables_are_refused(tmp_path, head, encoder,
 
 
 @FEW
+@pytest.mark.long
+def test_a_process_that_is_killed_leaves_the_old_version(tmp_path):
+    names = [f"item {number}" for number in range(300_000)]
+    encoder = keras.Sequential([keras.Input((64,), name="x"), keras.layers.Activation("linear")])
+    model = tfxc.ExtremeClassifier(encoder, DenseHead(len(names)), k=5, class_names=names)
+    model.queries(tf.zeros([1, 64]))
+    model.export(tmp_path / "1")
+    before, new = contents(tmp_path / "1"), 9 * random(1, 64)
+    np.save(tmp_path / "new.npy", new)
+    program = (
+        "import sys, numpy, tfxc; old, new = sys.argv[1:]; print('begun', flush=True); "
+        "tfxc.serving.update(old, new, ['new'], numpy.load(old + '/../new.npy'))"
+    )
+    num_unfinished = 0
+    for seconds in (0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 3.0):
+        process = Process(program, tmp_path / "1", tmp_path / "2")
+        while not process.has_printed():
+            time.sleep(0.01)
+        time.sleep(seconds)
+        process.kill()
+        if (tmp_path / "2").exists():  # whole, then
+            assert next(iter(answers(tmp_path / "2", new)[0])) == "new"
+            shutil.rmtree(tmp_path / "2")
+        else:
+            num_unfinished += 1
+        assert contents(tmp_path / "1") == before
+    assert num_unfinished
+    update(tmp_path / "1", tmp_path / "2", ["new"], new)
+    assert next(iter(answers(tmp_path / "2", new)[0])) == "new"
+    assert sorted(os.listdir(tmp_path)) == ["1", "2", "new.npy"]
+
+
 @pytest.mark.long
 @pytest.mark.traced
 def test_an_update_is_served_without_the_package(tmp_path):
