@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from _planted import PlantedTruth, best_head
 from _tables import add_results, keep, show
-from served_search import NUM_TUNED, TUNED_TO, megabytes, recall
+from served_search import NUM_TUNED, megabytes, recall
 
-K = 10
+K, TUNED_TO = 10, 0.965  # of other queries an index finds a point less
 EXACT = 10  # of so many random requests one is compared with a ranking of all classes
 SHARES = 0.5, 0.05, 0.005, 0.0001
 KINDS = {"string": "where_kind", "price": "where_price_max", "region": "where_region"}
