@@ -143,10 +143,8 @@ def test_attributes_follow(tmp_path, monkeypatch, with_index):
     update(tmp_path / "1", tmp_path / "2", *arguments, removed=removed, attributes=more)
     bare = {"country": ["DE"], "price": [0.0], "tags": [[]]}
     update(tmp_path / "2", tmp_path / "3", ["bare"], random(1, DIM), removed=["item 4"], attributes=bare)
-    loaded, untagged = (
-        tf.saved_model.load(str(tmp_path / "3")),
-        {"where_country": [["DE"]], "where_price_max": [[2.0]]},
-    )
+    loaded = tf.saved_model.load(str(tmp_path / "3"))
+    untagged = {"where_country": [["DE"]], "where_price_max": [[2.0]]}
     for where, names in (
         ({"where_country": [["IT"]]}, {"new"}),
         ({"where_price_max": [[3.0]]}, {"new", "item 3", "bare"}),
