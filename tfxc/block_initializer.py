@@ -40,14 +40,14 @@ def in_blocks(initializer):
 
 
 def some_rows(initializer, shape, num_rows):
-    """Rows float32 [num_rows, ...] such as a Keras initializer makes for a table of this shape.
+    """Rows float32 [num_rows, D] such as an initializer makes for a table of this shape, always the same.
 
-    They are the same for all initializers of one config, also where its seed is None.
+    None for an initializer that is not one of Keras's random ones: it may hold the table itself.
     """
-    config = initializer.get_config() if isinstance(initializer, keras.initializers.Initializer) else {}
-    seeded = type(initializer).from_config({**config, "seed": 0}) if "seed" in config else initializer
-    draw = _drawing(seeded, shape)
-    return seeded((num_rows, *shape[1:])) if draw is None else draw(num_rows, [0])
+    if not _is_one(initializer, _RANDOM):
+        return None
+    seeded = type(initializer).from_config({**initializer.get_config(), "seed": 0})
+    return _drawing(seeded, shape)(num_rows, [0])
 
 
 def _drawing(initializer, shape):

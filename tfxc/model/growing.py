@@ -96,9 +96,10 @@ def _require_names(arguments):
 def begin_anew(model, rows):
     """Has class ids [R], which get other names with this step, begin anew.
 
-    A spare row stays as it was built. Another becomes one such as the table was built of; a bias becomes the
-    mean of biases all over the table. (From the mean of all rows, new names would rank alike for long.) Slots
-    in the optimizer and counts in the sampler become 0.
+    A spare row stays as it was built. Another becomes one such as a random initializer built the table of.
+    (From the mean of all rows, new names would rank alike for long.) Biases, and tables built otherwise, of
+    given vectors, get the mean of rows all over the table. Slots in the optimizer and counts in the sampler
+    become 0.
     """
     vocabulary = model.vocabulary
     if vocabulary is None:
@@ -112,13 +113,13 @@ def begin_anew(model, rows):
     initializers = _initializers(model)
     for table in _tables(model):
         weight, places = tf_variable(table.weight), used + table.row_offset
-        initializer = initializers.get(id(weight))
-        if initializer is None:
+        built = some_rows(initializers.get(id(weight)), weight.shape, _NUM_FRESH)
+        if built is None:
             spread = tf.range(_NUM_FRESH, dtype=tf.int64) * model.head.num_classes // _NUM_FRESH
             sample = tf.gather(weight, spread + table.row_offset)
             fresh = tf.reduce_mean(tf.cast(sample, tf.float32), 0)
         else:
-            fresh = tf.gather(some_rows(initializer, weight.shape, _NUM_FRESH), used % _NUM_FRESH)
+            fresh = tf.gather(built, used % _NUM_FRESH)
         _fill(weight, places, fresh)
         for name, slot in slots_of(model.optimizer, table.weight).items():
             if slot.shape[:1] == weight.shape[:1]:
@@ -148,7 +149,8 @@ def _tables(model):
 
 def _initializers(model):
     """The initializers of tables of class vectors and of embeddings, by the ids of their variables."""
-    made = [(own.embeddings, own.embeddings_initializer) for own in embeddings_of(model.encoder)]
+    layers = embeddings_of(model.encoder)
+    made = [(own.embeddings, getattr(own, "embeddings_initializer", None)) for own in layers]
     if model.head.tied_to is None:
         made.append((model.head.table, model.head.embeddings_initializer))
     return {id(tf_variable(weight)): initializer for weight, initializer in made}
