@@ -45,7 +45,7 @@ demo: setup  ## Train, evaluate, export and query a next-item model; writes demo
 	$(RUN) examples/sequential_recommendation.py
 	$(RUN) examples/query_saved_model.py demo/served the old man looked at the
 
-test: setup-tests  ## The tests and lint, in six minutes: kernels with AVX2 at most, what depends on Keras, the rest
+test: setup-tests  ## The tests and lint, in seven minutes: kernels with AVX2 at most, what depends on Keras, the rest
 ifneq ($(AVX2_OPS_WANTED),)
 	@echo "make test, 1 of 3: the kernels for processors without AVX-512 (under a minute)"
 	@$(MAKE) test-avx2
