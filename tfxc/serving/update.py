@@ -83,8 +83,8 @@ def update(
         >>> model.export(folder / "1")
         >>> tfxc.serving.update(folder / "1", folder / "2", ["rum", "gin"], np.ones([2, 8]), removed=["milk"])
         >>> served = tf.saved_model.load(str(folder / "2"))
-        >>> sorted(served.serve(tf.ones([1, 8]), k=tf.constant(2))["names"].numpy()[0].tolist())
-        [b'gin', b'rum']
+        >>> sorted(served.serve(tf.ones([1, 8]), k=tf.constant(4))["names"].numpy()[0].tolist())
+        [b'gin', b'rum', b'salt', b'tea']
     """
     if os.path.lexists(new_path):
         raise ValueError(f"An update writes a new folder, but {new_path} is there already: name another.")
