@@ -18,7 +18,9 @@ _CELL_ELEMENTS = 1 << 20
 _SCANNED_ELEMENTS = 1 << 22
 # For a filtered query a cell counts as its size times the share of its classes that pass, to this power. By
 # 1, all would read as many classes that pass; but to find few among many takes longer than to score them.
-_POWER_OF_SHARE = 0.75
+_POWER_OF_SHARE = 0.66
+# A filtered query ranks so many times the cells that it would read if all were of mean size.
+_RANKED = 2
 # A filtered query searches on until it has found this many times k: by ranges of values, more classes of a
 # cell may seem to pass than do.
 _FOUND_PER_ANSWER = 4
@@ -194,40 +196,47 @@ class CellSearch:
     def _passing_in_cells(self, most, probes, num_read, query, wanted):
         """``_in_cells`` among classes that pass what is ``wanted``. With all cells probed, all are read."""
         parts = self.tiles
+        slots = parts.rows.shape[1]
         fit = tf.matmul(query, parts.centres, transpose_b=True)
         best = fit + tf.norm(query, axis=1, keepdims=True) * parts.reaches
-        expected = tf.broadcast_to(self.attributes.expected(wanted), tf.shape(best))
-        sizes = self.attributes.sizes
-        cost = sizes * tf.math.divide_no_nan(expected, sizes) ** _POWER_OF_SHARE
-        num_rows = tf.cast(num_read * parts.rows.shape[1], tf.float32)
+        expected, sizes = self.attributes.expected(wanted), self.attributes.sizes
+        num_rows = tf.cast(num_read * slots, tf.float32)
         num_rows = tf.where(probes == self.num_cells, tf.float32.max / 4, num_rows)
-        fewest = tf.reduce_min(tf.reduce_mean(cost, 1))  # in a cell; four times as many cells, as above
-        ranked = tf.cast(tf.clip_by_value(4 * num_rows / fewest, 1, self.num_cells), tf.int32)
-        _, cells = tf.math.top_k(tf.where(expected > 0, best, LOWEST), ranked)
-        cost, expected = (tf.gather(own, cells, batch_dims=1) for own in (cost, expected))
-        is_read = tf.cumsum(cost, axis=1, exclusive=True) < num_rows
+        passing = expected > 0
+        total, size = tf.reduce_sum(expected, 1), tf.reduce_sum(tf.where(passing, sizes, 0), 1)
+        mean = _cost(total, size) / tf.maximum(tf.reduce_sum(tf.cast(passing, tf.float32), 1), 1)
+        fewest = tf.reduce_min(tf.where(mean > 0, mean, tf.float32.max))
+        # Cells of long vectors are smaller than the mean, and may have more classes that pass.
+        ranked = tf.cast(tf.clip_by_value(_RANKED * num_rows / fewest, 1, self.num_cells), tf.int32)
+        _, cells = tf.math.top_k(tf.where(passing, best, LOWEST), ranked)
+        expected = tf.gather(tf.broadcast_to(expected, tf.shape(best)), cells, batch_dims=1)
+        cost = _cost(expected, tf.gather(tf.convert_to_tensor(sizes), cells))
+        is_read = (tf.cumsum(cost, axis=1, exclusive=True) < num_rows) & (expected > 0)
         first, num_tiles = self._tiles_of(cells)
-        num_tiles = tf.where(is_read & (expected > 0), num_tiles, 0)
-        num_read = tf.maximum(tf.reduce_max(tf.reduce_sum(num_tiles, 1)), 1)  # there may be no queries
-        tiles, _, ids = self._read_in_order(first, num_tiles, num_read)
-        ids = tf.where(self.attributes.in_tiles(tiles, wanted), ids, -1)
-        ids = tf.reshape(ids, [tf.shape(query)[0], tf.shape(tiles)[1] * parts.rows.shape[1]])
-        passing, num_queries = tf.where(ids >= 0), tf.shape(query, tf.int64)[0]
-        ids = tf.gather_nd(ids, passing)
-        ids = tf.RaggedTensor.from_value_rowids(ids, passing[:, 0], num_queries, validate=False).to_tensor(-1)
+        starts = tf.reshape(first, [-1])
+        limits = starts + tf.reshape(tf.where(is_read, num_tiles, 0), [-1])
+        ends, tiles = tf.raw_ops.RaggedRange(starts=starts, limits=limits, deltas=1)
+        tiles = tf.RaggedTensor.from_row_splits(tiles, ends[::ranked], validate=False).to_tensor(-1)
+        passes = self.attributes.in_tiles(tf.maximum(tiles, 0), wanted) & (tiles >= 0)[..., tf.newaxis]
+        slot = tf.where(tf.reshape(passes, [-1]))[:, 0]  # takes half as long as in three dimensions
+        tile = slot // slots
+        places = tf.gather(tf.reshape(tiles, [-1]), tile) * slots + tf.cast(slot % slots, tf.int32)
+        num_queries, width = tf.unstack(tf.shape(tiles, tf.int64))
+        places = tf.RaggedTensor.from_value_rowids(places, tile // width, num_queries, validate=False)
+        places = places.to_tensor(-1)
         # Blocks of queries are joined, so each has the same width.
-        ids = tf.pad(ids, [[0, 0], [0, tf.maximum(most - tf.shape(ids)[1], 0)]], constant_values=-1)
-        size = _READ_ELEMENTS // (parts.rows.shape[2] * tf.maximum(tf.shape(ids)[1], 1))
-        (scores,) = _in_blocks(self._scores_in_tiles, size, [tf.float32], query, ids)
-        scores = tf.where((ids < 0) | tf.math.is_nan(scores), float("-inf"), scores)
-        scores, column = tf.math.top_k(scores, most)
-        return scores, tf.gather(ids, column, batch_dims=1)
+        missing = tf.maximum(most - tf.shape(places)[1], 0)
+        places = tf.pad(places, [[0, 0], [0, missing]], constant_values=-1)
+        size = _READ_ELEMENTS // (parts.rows.shape[2] * tf.maximum(tf.shape(places)[1], 1))
+        (scores,) = _in_blocks(self._scores_in_tiles, size, [tf.float32], query, places)
+        ids = tf.gather(tf.reshape(tf.convert_to_tensor(parts.members), [-1]), tf.maximum(places, 0))
+        out = (places < 0) | (ids < 0) | tf.math.is_nan(scores)
+        scores, column = tf.math.top_k(tf.where(out, float("-inf"), scores), most)
+        return scores, tf.gather(tf.where(out, -1, ids), column, batch_dims=1)
 
-    def _scores_in_tiles(self, query, class_ids):
-        """Scores [N, n] of classes [N, n] that are not scanned; arbitrary in empty slots, -1."""
-        # Class 0 may be scanned, and so in no tile.
-        places = tf.where(class_ids < 0, 0, self._places(tf.maximum(class_ids, 0)))
-        return (_products(self._in_tiles(places), query),)
+    def _scores_in_tiles(self, query, places):
+        """Scores [N, n] of the classes in slots [N, n] of tiles; arbitrary where there is none, -1."""
+        return (_products(self._in_tiles(tf.maximum(places, 0)), query),)
 
     def _tiles_of(self, cells):
         """The first tile of cells [N, n], and how many they have."""
@@ -325,6 +334,11 @@ class CellSearch:
         tiles = tf.reshape(places // self.tiles.rows.shape[1], [1, -1])  # tf.searchsorted takes no empty row
         ends = self.tiles.offsets[1:][tf.newaxis]
         return tf.reshape(tf.raw_ops.UpperBound(sorted_inputs=ends, values=tiles), tf.shape(places))
+
+
+def _cost(passing, size):
+    """What it costs to read a cell of a number of classes of which so many pass, in classes."""
+    return size * tf.math.divide_no_nan(passing, size) ** _POWER_OF_SHARE
 
 
 def _in_blocks(function, size, dtypes, *rows):
