@@ -14,28 +14,23 @@ def sample_by_weight(weights, num_rows, seed):
 
     Row i is drawn with probability ``min(1, w_i / t)``, with t such that n = min(num_rows, L) rows are drawn,
     and weighs ``max(w_i, t)``: the weight of any set of rows has the right mean, and heavy rows keep theirs.
-    Reference: Madow, "On the Theory of Systematic Sampling, II", 1949.
+    Reference: Rosén, "On Sampling with Probability Proportional to Size", 1997.
     """
     weights = np.asarray(weights)
     if len(weights) <= num_rows:
         return np.arange(len(weights)), weights.astype(np.float32)
-    generator = np.random.default_rng(seed)
     chance = np.multiply(num_rows, weights, dtype=np.float64)  # in place: 80 MB for ten million classes
     chance /= weights.sum(dtype=np.float64)
     while chance.max() > 1:  # the others share the excess above 1
         certain = chance >= 1
         chance *= (num_rows - certain.sum()) / chance[~certain].sum()
         chance[certain] = 1
-    # Systematic sampling: one row in every unit of the summed chances, shuffled, as ids may have a period.
-    rest = np.flatnonzero(chance < 1).astype(np.int32)
-    generator.shuffle(rest)
-    shares = chance[rest]
-    np.cumsum(shares, out=shares)
-    points = generator.random() + np.arange(num_rows - (len(chance) - len(rest)))
-    places = np.searchsorted(shares, points, side="right")
-    drawn = chance == 1
-    drawn[rest[np.minimum(places, len(rest) - 1)]] = True
-    ids = np.flatnonzero(drawn)
+    # The n smallest odds of uniform numbers over those of the chances.
+    odds = np.random.default_rng(seed).random(len(chance))
+    odds /= 1 - odds
+    odds /= chance
+    odds *= 1 - chance
+    ids = np.sort(np.argpartition(odds, num_rows - 1)[:num_rows])
     return ids, (weights[ids] / chance[ids]).astype(np.float32)
 
 

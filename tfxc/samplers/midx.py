@@ -154,7 +154,8 @@ class MIDX(Sampler):
         return [tf_variable(codebook).numpy() for codebook in self.codebooks]
 
     def _renew(self, head, fits=True):
-        known = {name: tf_variable(getattr(self, name)).numpy() for name in STATE}
+        # np.asarray copies nothing, unlike .numpy().
+        known = {name: np.asarray(tf.convert_to_tensor(tf_variable(getattr(self, name)))) for name in STATE}
         state = self.renewed(head, known, int(tf_variable(self.counter).numpy()), fits)
         # Everything is computed before anything is assigned, so running out of memory leaves the old index.
         index = sorted_by_cell(state["cell"], state["class_weight"], self.num_codewords)
