@@ -35,7 +35,8 @@ def test_fewer_bits_lose_little(dtype):
     np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-2)
     assert index.recall(head, query, 10) > (0.98 if dtype != "float32" else 0.9999)
     allowed = index.top_k(head.effective_query(query), 2, allow=exact.ids[:, 3:9])
-    assert np.mean(allowed.ids.numpy() == exact.ids[:, 3:5].numpy()) > 0.95
+    # Of classes that score nearly alike any may come first.
+    np.testing.assert_allclose(allowed.scores, exact.scores[:, 3:5], rtol=1e-2, atol=1e-2)
 
 
 def test_no_queries(small):
@@ -75,6 +76,8 @@ def test_tuning_reaches_a_recall_with_the_fewest_probes():
     assert fixed.tune(head, query, recall=0.5) >= 0.5 and 30 <= fixed.num_cells < 60
     with pytest.raises(ValueError, match=r"recall must be in \(0, 1\], but got 95"):
         index.tune(head, query, recall=95)
+    with pytest.raises(ValueError, match="recall must be a number, but got 'high'"):
+        index.tune(head, query, recall="high")
 
 
 def test_what_takes_long_tells_of_its_progress(monkeypatch, capfd):
@@ -127,7 +130,8 @@ def test_scanned_classes_in_fewer_bits(dtype):
     np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-2)
     assert index.recall(head, query, 10) > (0.97 if dtype != "float32" else 0.9999)
     allowed = index.top_k(query, 2, allow=exact.ids[:, 3:9])
-    assert np.mean(allowed.ids.numpy() == exact.ids[:, 3:5].numpy()) > 0.95
+    # Of classes that score nearly alike any may come first.
+    np.testing.assert_allclose(allowed.scores, exact.scores[:, 3:5], rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.both_keras

@@ -9,7 +9,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.aligned import taken_over
-from tfxc.arguments import count_tensor, one_of, positive_int, require_count
+from tfxc.arguments import count_tensor, one_of, positive_int, real_number, require_count
 from tfxc.class_vectors import blocks, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
 from tfxc.scored import BestClasses
@@ -375,6 +375,7 @@ class InvertedIndex(keras.layers.Layer):
         Raises:
             ValueError: ``recall`` is outside (0, 1]; else as the method ``recall``, or as ``build_from``.
         """
+        recall = real_number(recall, "recall")
         if not 0 < recall <= 1:
             raise ValueError(f"recall must be in (0, 1], but got {recall}.")
         require_indexable(head)
