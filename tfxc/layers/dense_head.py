@@ -4,6 +4,7 @@ import warnings
 from typing import Any, Literal
 
 import tensorflow as tf
+from tensorflow.python.saved_model.save_context import in_save_context
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked, config_of, embeddings_of, found_again, is_embedding
@@ -281,6 +282,14 @@ class DenseHead(Head):
     def effective_query(self, query) -> tf.Tensor:
         """As of ``Head``: scaled queries, and 1 for the bias."""
         return self.with_bias_column(self._scaled(query))
+
+    def class_vectors(self, start, stop):
+        if not in_save_context():
+            return super().class_vectors(start, stop)
+        # Nobody trains a served table, so reading it whole copies nothing.
+        first, last = start + self.row_offset, stop + self.row_offset
+        rows = tf.convert_to_tensor(self.table_variable)[first:last]
+        return self.vectors(rows, tf_variable(self.bias)[start:stop] if self.use_bias else None)
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
         """As of ``Head``: normalised rows, and the bias as last column."""
