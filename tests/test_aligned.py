@@ -19,5 +19,7 @@ def test_a_tensor_has_the_memory_of_an_aligned_array_and_a_copy_of_others():
     tensors = [taken_over(array) for array in (aligned, other)]
     aligned[2, 1] = 7
     assert tensors[0][2, 1] == 7 and (tensors[1].numpy() == 1).all()
-    del aligned
+    view = np.asarray(tensors[0])  # of an aligned tensor, but read-only
+    assert not view.flags.writeable and (taken_over(view) == tensors[0]).numpy().all()
+    del aligned, view
     assert tf.reduce_sum(tensors[0]) == 9 * 4 + 6

@@ -16,7 +16,10 @@ def aligned_zeros(shape, dtype):
 
 
 def taken_over(array):
-    """A tensor of an array that nobody writes any more: of the same memory if that is aligned, or a copy."""
-    if array.ctypes.data % _BYTES:
+    """A tensor of an array that nobody writes any more: of the same memory if that is aligned, or a copy.
+
+    A view that cannot be written, such as that of a tensor, is copied: DLPack does not take it.
+    """
+    if array.ctypes.data % _BYTES or not array.flags.writeable:
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

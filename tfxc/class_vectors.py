@@ -73,7 +73,7 @@ def blocks(head, rows=None, title=None):
     rows = rows or _BLOCK_ROWS
     with progress(head.num_classes, title, "classes") as bar:
         for start in range(0, head.num_classes, rows):
-            vectors = head.class_vectors(start, min(start + rows, head.num_classes)).numpy()
+            vectors = np.asarray(head.class_vectors(start, min(start + rows, head.num_classes)))
             require_finite(vectors, range(start, start + len(vectors)))
             yield start, vectors
             bar.update(len(vectors))
@@ -110,7 +110,7 @@ def changed_rows(head, fingerprint):
         seen = seen.numpy().view(np.int64)[:, 0]
         known = fingerprint[start : start + len(seen)]
         changed = np.flatnonzero(seen != known)
-        rows, ids = tf.gather(vectors, changed).numpy(), start + changed
+        rows, ids = np.asarray(tf.gather(vectors, changed)), start + changed
         require_finite(rows, ids)  # a vector that is refused is not known
         known[:] = seen
         yield ids, rows
@@ -132,7 +132,7 @@ def require_finite(vectors, class_ids):
 
 def vectors_of(head, class_ids):
     """The vectors float32 [n, D] of class ids int [n]; ValueError for one with NaN or infinity in it."""
-    vectors = vector_of_each(head, tf.constant(class_ids, tf.int32)).numpy()
+    vectors = np.asarray(vector_of_each(head, tf.constant(class_ids, tf.int32)))
     require_finite(vectors, class_ids)
     return vectors
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, tf_variable
+from tfxc.aligned import aligned_zeros, taken_over
 from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import blocks, blocks_of, changed_rows, vectors_of
@@ -159,7 +160,7 @@ class MIDX(Sampler):
         state = self.renewed(head, known, int(tf_variable(self.counter).numpy()), fits)
         # Everything is computed before anything is assigned, so running out of memory leaves the old index.
         index = sorted_by_cell(state["cell"], state["class_weight"], self.num_codewords)
-        self._assign_weights({**index, **state})
+        self._assign_weights({**index, **state, "slots": taken_over(index["slots"])})
 
     def renewed(self, head, known, num_steps, fits=True):
         """What the values of ``STATE``, arrays by name, become for the class vectors of now.
@@ -311,7 +312,7 @@ def _slots(order, offsets, weight):
 
     The tables are made for some cells at a time: all at once would take many times the memory.
     """
-    slots = np.empty((len(order), 4), np.int32)
+    slots = aligned_zeros((len(order), 4), np.int32)
     first = 0
     while first < len(offsets) - 1:
         last = np.searchsorted(offsets, offsets[first] + _SLOTS_AT_ONCE, side="right") - 1
