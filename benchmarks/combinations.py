@@ -67,7 +67,7 @@ LOSSES = {
     "gBCE": tfxc.losses.GBCE,
     "squared hinge": tfxc.losses.SquaredHinge,
 }
-INDEPENDENT = "binary", "squared hinge"  # losses that start where no class applies
+INDEPENDENT = "binary", "gBCE", "squared hinge"  # losses that start where no class applies
 NUM_QUERIES = 256
 
 
