@@ -239,6 +239,25 @@ def test_towers_that_share_a_layer(tmp_path):
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
 
+@pytest.mark.both_keras
+def test_towers_of_texts_may_share_the_layer_that_splits_them(tmp_path):
+    texts = tf.constant(["red car", "blue car", "rose"])
+    words = keras.layers.TextVectorization(output_sequence_length=2, vocabulary=["car", "red", "rose"])
+    asked, named = (keras.Input((1,), dtype="string", name=name) for name in ("asked", "named"))
+    towers = [
+        keras.Model(text, tfxc.layers.EmbeddingBag(words.vocabulary_size(), DIM)(words(text)))
+        for text in (asked, named)
+    ]
+    model = tfxc.ExtremeClassifier(towers[0], EncodedHead(towers[1], texts[:, None]), samplers.InBatch(), k=3)
+    want = model.predict(texts[:, None], verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(texts[:, None], verbose=0)["scores"], want["scores"])
+    wrapped = EncodedHead(tfxc.encoders.GradCache(towers[1], 2), texts[:, None])
+    with pytest.raises(ValueError, match="shares .*text_vectorization.* in no GradCache"):
+        tfxc.ExtremeClassifier(towers[0], wrapped).save(tmp_path / "other.keras")
+
+
 class OwnEncoder(keras.Model):
     def __init__(self, dense):
         super().__init__()

@@ -110,8 +110,11 @@ class EncodedHead(Head):
         return cls(**{**config, "item_encoder": item_encoder})
 
     def shared_layers(self, encoder):
-        places = enumerate(layers_of(encoder))
-        theirs = {id(layer): (layer.name, place) for place, layer in places if variables_of(layer)}
+        theirs = {
+            id(layer): (layer.name, place)
+            for place, layer in enumerate(layers_of(encoder))
+            if variables_of(layer) or hasattr(layer, "save_assets")  # files keep vocabularies as assets
+        }
         can_swap = is_made_of_layers(self.item_encoder)
         own_layers = layers_of(self.item_encoder)[1 if can_swap else 0 :]
         shared = [own for own in own_layers if id(own) in theirs]
