@@ -9,7 +9,7 @@ def test_the_first_are_shown_in_whatever_order_they_come():
     bad = BadRows("log.csv", "row")
     for row in (*range(1, 12), 0):
         bad.reject(row, "why")
-    message = r"(?s)12 bad of 12 rows\n  row 0: why\n  row 1: .*row 9: why\n  \.\.\.\n"
+    message = r"(?s)12 bad of 12 rows, counted from 0\n  row 0: why\n  row 1: .*row 9: why\n  \.\.\.\n"
     with pytest.raises(ValueError, match=message):
         bad.report(12)
 
@@ -21,7 +21,7 @@ def test_skipping_warns_once_and_nothing_bad_says_nothing():
         bad.reject(1, "why")
         bad.report(5)
     assert [str(one.message) for one in caught] == [
-        "x: 1 bad of 5 rows\n  row 1: why\nThese rows were left out."
+        "x: 1 bad of 5 rows, counted from 0\n  row 1: why\nThese rows were left out."
     ]
 
 

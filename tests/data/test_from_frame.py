@@ -277,7 +277,7 @@ def test_files_that_cannot_be_read(tmp_path):
         from_frame(path, **ROLES)
     (tmp_path / "log.csv").write_bytes(b"who,what\nann,\xff\n")
     with pytest.raises(
-        ValueError, match="log.csv: 1 bad of 1 rows\n  row 0: the item id is not UTF-8 .*encoding="
+        ValueError, match="1 bad of 1 rows, counted from 0\n  row 0: the item id is not UTF-8 .*encoding="
     ):
         from_frame(tmp_path / "log.csv", "who", "what")
 

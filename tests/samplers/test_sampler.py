@@ -205,13 +205,15 @@ def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("wrong", ["ids alone", "draw", "log_expected_count"])
-def test_answers_of_other_shapes_are_refused(wrong, shared):
+@pytest.mark.parametrize("wrong", ["ids alone", "long ids", "draw", "log_expected_count"])
+def test_answers_of_other_shapes_or_types_are_refused(wrong, shared):
     class Own(Uniform):
         def draw(self, given, seed):
             ids = super().draw(given, seed)[0]
             counts = tf.zeros(ids.shape)
-            return {"ids alone": ids, "draw": (ids, counts[:, :1])}.get(wrong, (ids, counts))
+            answers = {"ids alone": ids, "draw": (ids, counts[:, :1])}
+            answers["long ids"] = tf.cast(ids, tf.int64), counts
+            return answers.get(wrong, (ids, counts))
 
         def log_expected_count(self, given, ids):
             log_expected_count = super().log_expected_count(given, ids)
@@ -220,7 +222,7 @@ def test_answers_of_other_shapes_are_refused(wrong, shared):
     sampler = Own(5, shared=shared, seed=1)
     sampler.build((10, 4))
     method = "log_expected_count" if wrong == "log_expected_count" else "draw"
-    with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*log expected count"):
+    with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*(log expected|tf.int32)"):
         sampler.sample(Step(queries(3, 4), LABELS))
 
 

@@ -165,7 +165,7 @@ def test_attributes_follow(tmp_path, monkeypatch, with_index):
     monkeypatch.setattr(tf.saved_model, "load", lambda path: loaded)
     for attributes, message in (
         (more | {"price": [[], []]}, "added has .*'price': 'string'"),
-        (None, "must be a dict of at least one"),
+        (None, r"by \['country', 'price', 'tags'\]: give these of the 2 that are added"),
         (
             {"country": ["IT"] * 2},
             "have the attributes .*'price': 'float32'.* added has {'country': 'string'}",

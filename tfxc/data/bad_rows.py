@@ -38,9 +38,9 @@ class BadRows:
             return
         shown = [f"  {self.unit} {row}: {reason}" for row, reason in self._reasons]
         shown += ["  ..."] if self.number > _NUM_REPORTED else []
-        message = (
-            "\n".join([f"{self.source}: {self.number} bad of {num_rows} {self.unit}s", *shown]) + self.hint
-        )
+        counted = ", counted from 0" if self.unit == "row" else ""
+        first = f"{self.source}: {self.number} bad of {num_rows} {self.unit}s{counted}"
+        message = "\n".join([first, *shown]) + self.hint
         if self.on_error == "raise":
             raise ValueError(message + '\nCorrect them, or pass on_error="skip" to leave them out.')
         warn(message + f"\nThese {self.unit}s were left out.")

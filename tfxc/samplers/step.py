@@ -114,6 +114,11 @@ class Question:
         ids, log_expected_count, *known = answer
         if known:
             (self._given,) = known
+        if ids.dtype != tf.int32:
+            raise ValueError(
+                f"{type(self._sampler).__name__}.draw must return int32 class ids, but returned "
+                f"{ids.dtype.name}: tf.cast(ids, tf.int32)."
+            )
         self._check("draw", log_expected_count, ids)
         return (ids[0], log_expected_count[0]) if self._sampler.shared else (ids, log_expected_count)
 

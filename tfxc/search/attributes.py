@@ -94,7 +94,9 @@ class Attributes(tf.Module):
         known = self.defaults()
         unknown = [name for name in where if name not in known]
         if unknown:
-            raise ValueError(f"No attribute is asked for as {unknown[0]}: these are, {', '.join(known)}.")
+            hint = " Limits need an attribute of floats." if unknown[0].endswith(("_min", "_max")) else ""
+            names = ", ".join(known)
+            raise ValueError(f"No attribute is asked for as {unknown[0]}: these are, {names}.{hint}")
         return known | {name: rows_of(given, name, known[name].dtype) for name, given in where.items()}
 
     def wanted(self, where, query):

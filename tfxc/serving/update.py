@@ -242,7 +242,12 @@ def _attributes(record, loaded, stored, change, given):
     ids = np.maximum(change.old_ids, 0)
     rows = Tiles(*stored[: len(Tiles._fields)]).places.numpy()[ids] if stored else ids
     if change.num_added:
-        new = Attributes(given or {})
+        if given is None:
+            raise ValueError(
+                f"Requests choose classes of this export by {list(record['attributes'])}: give these of the "
+                f"{change.num_added} that are added, attributes={{...}}."
+            )
+        new = Attributes(given)
         new.require_classes(change.num_added)
         rows = rows.astype(np.int64)
         rows[change.old_ids < 0] = known.parts[0].table.shape[0] + change.order
