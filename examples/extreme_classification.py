@@ -66,7 +66,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     classification_data.add_arguments(add)
     add("--heads", nargs="+", choices=HEADS, default=list(HEADS), help="sparse-direct: without a wide layer")
-    add("--loss", choices=LOSSES, default="binary-crossentropy")
+    add("--loss", choices=LOSSES, default="binary-crossentropy", help="what training lowers")
     classification_heads.add_arguments(add)
     add("--num-repetitions", type=count, default=4, help="mach: bucket classifiers")
     add("--decoder", choices=DECODERS, default="geometric", help="mach: from buckets to classes")
@@ -90,7 +90,7 @@ def parse_arguments(argv=None):
     rates = "of propensities; 0.5 0.4 for Wikipedia, 0.6 2.6 for Amazon data"
     add("--propensity", nargs=2, type=float, default=(0.55, 1.5), metavar=("A", "B"), help=rates)
     add("--ks", nargs="+", type=count, default=[1, 3, 5], help="cutoffs of the metrics, beside 1")
-    add("--batch-size", type=count, default=128)
+    add("--batch-size", type=count, default=128, help="points a step")
     training_log.add_arguments(add)
     add(
         "--halve-after", type=count, help="halves the rate after so many epochs without a better P@3, to 1e-4"

@@ -386,10 +386,11 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == num_runs
 
 
-def small_model(num_classes=3, run_eagerly=True):
+def small_model(num_classes=3, run_eagerly=True, dropout=0.0):
     """A compiled classifier of vectors [N, 4], and batches so few that to trace a step takes longer."""
     keras.utils.set_random_seed(0)
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+    layers = [keras.layers.Dense(4), keras.layers.Dropout(dropout)]
+    encoder = keras.Sequential([keras.Input((4,)), *layers])
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), k=10)
     model.compile(
         tfxc.optimizers.LazyAdam(0.1),
@@ -646,9 +647,9 @@ def test_users_are_split_by_shares_without_those_of_few_items(tmp_path):
 
 
 @pytest.mark.long
-def test_a_resumed_run_reads_the_batches_that_were_to_come(tmp_path):
+def test_a_resumed_run_has_the_batches_and_dropout_that_were_to_come(tmp_path):
     def train(folder, epochs):
-        model, held_out = small_model(run_eagerly=False)  # restored slots wait for a traced step
+        model, held_out = small_model(run_eagerly=False, dropout=0.5)  # restored slots wait for a traced step
         x, y = (tf.concat(parts, 0) for parts in zip(*held_out, strict=True))
         batches = tfxc.data.row_batches(8, 2, lambda rows: (tf.gather(x, rows), tf.gather(y, rows)), seed=1)
         log = TrainingLog(folder, model, patience=5, verbose=0)

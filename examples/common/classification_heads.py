@@ -13,7 +13,7 @@ DECODERS = ("geometric", "mean", "min", "median")
 def add_arguments(add):
     """The options of the bag of words and of the MACH head, without its decoder."""
     add("--dim", type=count, default=512, help="width of the bag of words' vector")
-    add("--dropout", type=share, default=0.5)
+    add("--dropout", type=share, default=0.5, help="share of the encoder's numbers that a step leaves out")
     add("--num-buckets", type=count, default=512, help="mach: buckets of a repetition")
 
 

@@ -13,7 +13,7 @@ def add_arguments(add):
     """The options of the encoders and of the batches they read."""
     add("--dim", type=count, default=64, help="width of all layers, of queries and of class vectors")
     add("--num-blocks", type=count, default=2, help="layers")
-    add("--dropout", type=share, default=0.2)
+    add("--dropout", type=share, default=0.2, help="share of the encoder's numbers that a step leaves out")
     add("--max-length", type=count, default=32, help="items a model reads")
     add("--batch-size", type=count, default=32, help="sequences a step")
 

@@ -21,10 +21,10 @@ VERBOSE = 1 if sys.stdout.isatty() else 2
 
 def add_arguments(add):
     """The options of a training run."""
-    add("--epochs", type=count, default=1)
+    add("--epochs", type=count, default=1, help="passes over the training data")
     add("--patience", type=count, default=5, help="epochs without progress before a run stops")
     add("--learning-rate", type=rate, default=2e-3, help="at the start; falls to 0 along a cosine")
-    add("--seed", type=int, default=0)
+    add("--seed", type=int, default=0, help="of weights, draws and the order of the data")
     add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
 
 
@@ -69,7 +69,10 @@ class TrainingLog(keras.callbacks.Callback):
         self.patience = patience
         self.metric = metric
         self.best_of = {"max": max, "min": min}[mode]
-        self.state = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        # A checkpoint of a model lacks the state of its dropout.
+        states = [own for own in model.variables if getattr(own, "path", "").endswith("generator_state")]
+        random = [own.value for own in states]
+        self.state = tf.train.Checkpoint(model=model, optimizer=model.optimizer, random=random)
         self.last = tf.train.CheckpointManager(self.state, os.path.join(folder, "last"), max_to_keep=1)
         self.best = tf.train.CheckpointManager(self.state, os.path.join(folder, "best"), max_to_keep=1)
         self.rows = []
