@@ -34,8 +34,9 @@ MUTANTS = [
     Mutant(
         "InBatch masks every slot that holds the row's label, not its own slot alone",
         "tfxc/samplers/in_batch.py",
-        "tf.equal(owner, rows), float(",
-        "tf.reduce_any(pool[tf.newaxis, :, tf.newaxis] == given[:, tf.newaxis], -1), float(",
+        "return pool, PoolCounts(self._num_draws(given), self._log_probs(pool), owner)",
+        "return pool, tf.where(tf.reduce_any(pool[:, tf.newaxis] == given[:, tf.newaxis], -1), float('inf'), "
+        "self.log_expected_count(given, pool[tf.newaxis]))",
         f"{CONSISTENCY} tests/samplers/test_in_batch.py -k InBatch",
     ),
     Mutant(

@@ -18,7 +18,7 @@ def labels_for(query, label=0):
 
 def sample(sampler, query, labels, example_ids=None, score=None):
     step = Step(tf.convert_to_tensor(query), tf.convert_to_tensor(labels, tf.int32), example_ids, score)
-    return sampler.sample(step)[:2]
+    return [tf.convert_to_tensor(part) for part in sampler.sample(step)[:2]]
 
 
 def log_expected_count(sampler, query, labels, ids, example_ids=None):

@@ -50,6 +50,7 @@ APART = {"data", "encoders"}  # these import the ground floor alone
 ALLOWED = {part: set().union(*FLOORS[: floor + 1]) for floor, parts in enumerate(FLOORS) for part in parts}
 ALLOWED.update({part: set(FLOORS[0]) for part in APART})
 ALLOWED["encoders"].add("ops")  # chunks of a batch, with their gradient
+ALLOWED["layers"].add("encoders")  # an item encoder in chunks asks for a loss in chunks
 ALLOWED["resume"].add("data")  # a training that goes on orders its data
 ALLOWED["cluster"].add("data")  # a pipeline tells whether workers can run it
 ALLOWED["model"].add("data")  # the first batch of a pipeline builds a model

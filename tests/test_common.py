@@ -262,7 +262,8 @@ def draws(model):
     query, labels = tf.constant(features(4)), tf.constant([[1], [2], [3], [-1]])
     score = lambda ids: model.head.score(query, ids)  # noqa: E731
     step = samplers.Step(model.head.effective_query(query), labels, tf.range(4), score)
-    return [part.numpy() for part in model.sampler.sample(step) if part is not None]
+    draw = model.sampler.sample(step)
+    return [tf.convert_to_tensor(part).numpy() for part in draw if part is not None]
 
 
 def assert_alike(one, other):

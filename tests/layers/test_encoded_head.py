@@ -3,13 +3,16 @@ import pytest
 import tensorflow as tf
 from classifier_checks import dense_encoder, learnable
 from encoded_checks import DIM, FEATURES, NUM_CLASSES, head_of, model_of, tower, vectors_of
+from long_cases import long_after
+from memory_checks import with_peak
 
 import tfxc
 from tfxc import samplers
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
+from tfxc.encoders import GradCache
 from tfxc.layers import EncodedHead
-from tfxc.losses import SoftmaxCrossentropy
+from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 
 
 class Counting(keras.layers.Layer):
@@ -46,6 +49,74 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
     if free_vectors:
         free = next(g for g in gradients if isinstance(g, tf.IndexedSlices))
         assert set(free.indices.numpy()) == distinct
+
+
+def losses_and_gradients(head, loss, labels, sampler):
+    """Weighted losses [N] of as many queries, and the gradients of queries and weights of the encoder."""
+    sampler.build((NUM_CLASSES, DIM))
+    query = tf.random.stateless_normal([len(labels), DIM], [1, 2])
+    weights = [query, *map(tf_variable, head.trainable_variables)]
+    sample_weight = tf.range(1.0, len(labels) + 1)
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        values = tfxc.head_loss(head, loss, query, tf.constant(labels), sampler, sample_weight)
+    return [values, *tape.gradient(values, weights)]
+
+
+ONE_LABEL, SEVERAL = [[3], [9], [3], [-1], [0], [12], [9]], [[3, -1], [9, 24], [-1, -1], [3, 0], [0, -1]]
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize(
+    ("loss", "labels", "sampler"),
+    long_after(
+        2,
+        (SoftmaxCrossentropy, ONE_LABEL, samplers.InBatch),
+        (BinaryCrossentropy, SEVERAL, lambda: samplers.InBatch(11, seed=1)),
+        (lambda **options: BinaryCrossentropy(0.1, **options), SEVERAL, samplers.InBatch),
+        (SquaredHinge, SEVERAL, lambda: samplers.Uniform(6, shared=True, seed=1)),
+        (lambda **options: SoftmaxCrossentropy("nce", **options), SEVERAL, samplers.InBatch),
+        (lambda **options: SoftmaxCrossentropy("partition", True, **options), SEVERAL, samplers.InBatch),
+        (
+            SoftmaxCrossentropy,
+            SEVERAL,
+            lambda: samplers.Mixture([samplers.InBatch(), samplers.Uniform(6, shared=True, seed=1)]),
+        ),
+        (SoftmaxCrossentropy, SEVERAL, lambda: samplers.Uniform(6, seed=1)),
+        (GBCE, ONE_LABEL, samplers.InBatch),
+        (SoftmaxCrossentropy, [[-1], [-1]], samplers.InBatch),
+        (SoftmaxCrossentropy, [[3]], samplers.InBatch),
+    ),
+)
+def test_queries_in_chunks_have_the_losses_and_gradients_of_all_at_once(loss, labels, sampler):
+    plain = head_of()
+    cached = head_of(GradCache(plain.item_encoder, chunk_size=3))
+    found = [
+        losses_and_gradients(head, loss(reduction="none"), labels, sampler()) for head in (plain, cached)
+    ]
+    for want, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize(
+    "loss", long_after(1, SoftmaxCrossentropy(), SoftmaxCrossentropy("nce"), SquaredHinge())
+)
+def test_a_large_pool_takes_no_matrix(loss):
+    size = 4096
+    head = head_of(GradCache(tower(), chunk_size=64), np.ones([size, 3], np.float32))
+    sampler = samplers.InBatch()
+    sampler.build((size, DIM))
+
+    @tf.function
+    def gradient(query):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            value = tfxc.head_loss(head, loss, query, tf.range(size), sampler)
+        return tape.gradient(value, [query, *map(tf_variable, head.trainable_variables)])
+
+    gradient(tf.ones([size, DIM]))
+    assert with_peak(lambda: gradient(tf.ones([size, DIM])))[1] < size**2  # bytes: a quarter of a matrix
 
 
 def test_nothing_to_score_is_nothing_to_encode():

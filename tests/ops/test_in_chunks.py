@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -39,6 +41,50 @@ def test_chunks_add_up_to_the_gradient_of_the_whole(run):
     np.testing.assert_array_equal(got[1].indices, wanted[1].indices)  # rows, not summed
     for own, other in zip(got[:3], wanted[:3], strict=True):
         np.testing.assert_allclose(tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=1e-5)
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("run", [lambda function: function, tf.function], ids=["eager", "traced"])
+def test_a_tensor_that_all_chunks_read_gets_the_sum_of_their_gradients(run):
+    ids = tf.constant([1, 3, 1, 0, 0, 3, 1])
+
+    @run
+    def gradients(queries, vectors, table, chunked):
+        def products(queries, ids):
+            return [tf.matmul(queries, tf.sin(vectors), transpose_b=True) + tf.gather(table, ids)]
+
+        with tf.GradientTape() as tape:
+            tape.watch([vectors, table])
+            given = products, [queries, ids]
+            (output,) = in_chunks(*given, [vectors, table], 3) if chunked else products(queries, ids)
+            loss = tf.reduce_sum(tf.square(output))
+        return tape.gradient(loss, [vectors, table])
+
+    given = [tf.random.normal([size, 3]) for size in (7, 3, 4)]
+    for own, other in zip(gradients(*given, True), gradients(*given, False), strict=True):
+        assert type(own) is type(other)
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.traced
+def test_a_graph_runs_one_after_the_other():
+    def sines(rows):
+        return [tf.sin(rows)]
+
+    @tf.function
+    def gradient(rows):
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            total = in_chunks(sines, [rows], [], 3)[0] + in_chunks(sines, [2 * rows], [], 3)[0]
+        return tape.gradient(total, rows)
+
+    ops = gradient.get_concrete_function(tf.constant(ROWS)).graph.get_operations()
+    calls = [op for op in ops if op.type.endswith("PartitionedCall")]
+    assert len(calls) == 4  # each forward and backward
+    for before, after in itertools.pairwise(calls):
+        assert before in [*after.control_inputs, *(part.op for part in after.inputs)]
 
 
 def test_random_states_are_those_of_the_first_run():

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from memory_checks import with_peak
 from sampler_checks import log_expected_count, p_value, sample
 
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers import InBatch, Step
+from tfxc.samplers import InBatch, PoolCounts, Step
 
 COUNTS = np.array([1.0, 2.0, 3.0, 4.0])
 
@@ -21,6 +22,20 @@ def test_all_labels_once_each_but_a_rows_own_slots_are_empty():
     assert ids.numpy().tolist() == [3, 1, 3]
     others = np.array([[np.inf, 2, 2], [1, np.inf, np.inf], [3, 3, 3]])
     np.testing.assert_allclose(np.exp(counted), others * COUNTS[[3, 1, 3]] / 10, rtol=1e-6)
+
+
+def test_counts_of_some_rows_and_of_all():
+    labels = tf.constant([[3, -1], [1, 3], [-1, -1]])
+    counts = built(None).sample(Step(tf.zeros([3, 2]), labels)).log_expected_count
+    assert isinstance(counts, PoolCounts) and counts.shape == (3, 3)
+    every = tf.convert_to_tensor(counts)
+    np.testing.assert_array_equal(counts.of(tf.constant([2, 1])), tf.gather(every, [2, 1]))
+    np.testing.assert_array_equal(tf.exp(counts), tf.exp(every))
+
+
+def test_a_large_batch_takes_no_matrix():
+    step = Step(tf.zeros([8192, 2]), tf.zeros([8192, 1], tf.int32))
+    assert with_peak(lambda: built(None).sample(step))[1] < 8192**2  # bytes: a quarter of a matrix of floats
 
 
 def test_draws_are_uniform_over_the_batch_and_empty_for_their_own_row():

@@ -17,8 +17,13 @@ class GradCache(keras.layers.Layer):
     A step with ``InBatch`` has as many candidates as the batch has labels, and what the encoder computes for
     the batch has to stay until the gradient. This one computes chunk by chunk and keeps the outputs alone;
     the gradient computes each chunk once more. Wrap both encoders, with
-    ``EncodedHead(GradCache(items, 512), features)``, or the one that needs it. The logits, batch x batch,
-    stay.
+    ``EncodedHead(GradCache(items, 512), features)``, or the one that needs it.
+
+    Around an item encoder it cuts the loss, too: shared candidates are scored for a chunk of the queries at a
+    time, so there are no logits, batch x batch. They stay with losses that look at candidates one by one
+    (``SoftmaxAtK``, ``GBCE``, ``label_smoothing`` of the softmax, ``decoupled`` of its "ranking"), with
+    ``LearnedMIDX`` and, for the log expected counts, in a ``Mixture`` with ``InBatch``. The gradient of an
+    ``Embedding`` has a row for each id of the whole batch.
 
     Under Keras 3 an ``Embedding`` reads its whole table at each call, so here twice a chunk: where it has
     millions of rows, take an ``EmbeddingBag`` or large chunks. Where the item encoder is wrapped and shares

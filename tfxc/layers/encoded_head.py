@@ -10,12 +10,15 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import found_again, is_made_of_layers, layers_of
 from tfxc._keras.weights import add_weight, tf_variable, variables_of
 from tfxc.class_rows import ClassRows
+from tfxc.encoders.grad_cache import GradCache
 from tfxc.ids import check_ids
 from tfxc.layers.class_cache import ClassCache
 from tfxc.layers.class_features import ClassFeatures, as_tensors, num_rows
-from tfxc.layers.head import Head, of_filled_slots
+from tfxc.layers.head import Head, of_filled_slots, seen_by_loss, without_empty
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.custom_gradient import kept_by_graph
+from tfxc.ops.in_chunks import in_chunks
+from tfxc.samplers.step import PoolCounts
 
 
 @register
@@ -247,8 +250,34 @@ class EncodedHead(Head):
             self.freshen()
         return super().score(query, class_ids)
 
+    def candidates(self, query, labels, class_ids, log_expected_count, reduction):
+        """As of ``Head``; a ``GradCache`` scores shared candidates for a chunk of the queries at a time."""
+        if not isinstance(self.item_encoder, GradCache) or class_ids.shape.rank != 1:
+            return super().candidates(query, labels, class_ids, log_expected_count, reduction)
+        query = self.effective_query(query)
+        of_labels, vectors = self._encode_both(labels, class_ids)
+
+        def fold(query, labels, rows):
+            counts = log_expected_count
+            if isinstance(counts, PoolCounts):
+                counts = counts.of(rows)
+            elif counts.shape.rank == 2:  # of each query, or one for all
+                counts = tf.gather(counts, rows % tf.shape(counts)[0])
+            _, empty = without_empty(class_ids, counts)
+            logits = _products(query, vectors)
+            return [reduction.of(*seen_by_loss(self, logits, labels, class_ids, counts, empty))]
+
+        given = query, labels, tf.range(tf.shape(query)[0])
+        (folded,) = in_chunks(fold, given, [vectors], self.item_encoder.chunk_size)
+        return _products(query, of_labels), folded
+
     def _score_both(self, query, labels, class_ids):
         """As of ``Head``; encodes each distinct class once, with gradients."""
+        query = self.effective_query(query)
+        return tuple(_products(query, vectors) for vectors in self._encode_both(labels, class_ids))
+
+    def _encode_both(self, labels, class_ids):
+        """Class vectors [N, P, D] of labels and [N, S, D] or [S, D] of class ids, each class encoded once."""
         labels, class_ids = (check_ids(ids, self.num_classes, "class") for ids in (labels, class_ids))
         flat = tf.concat([tf.reshape(labels, [-1]), tf.reshape(class_ids, [-1])], 0)
         filled, where = of_filled_slots(flat)
@@ -256,11 +285,9 @@ class EncodedHead(Head):
         # Empty slots read a row of zeros in front.
         vectors = tf.pad(self.encode(distinct, training=True), [[1, 0], [0, 0]])
         places = tf.scatter_nd(where, place + 1, tf.shape(flat, tf.int64))
-        query, num_labels = self.effective_query(query), tf.size(labels)
+        num_labels = tf.size(labels)
         of_labels = tf.gather(vectors, tf.reshape(places[:num_labels], tf.shape(labels)))
-        candidates = tf.gather(vectors, tf.reshape(places[num_labels:], tf.shape(class_ids)))
-        products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
-        return tf.einsum("nd,npd->np", query, of_labels), tf.einsum(products, query, candidates)
+        return of_labels, tf.gather(vectors, tf.reshape(places[num_labels:], tf.shape(class_ids)))
 
     def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
         """As of ``Head``."""
@@ -292,3 +319,8 @@ class EncodedHead(Head):
         self._features.set(before._features.of_other_classes(old_ids, given))
         self.class_cache.encode_rows(np.flatnonzero(old_ids < 0))  # it has the vectors of classes that stay
         self.class_cache.is_known = before.class_cache.is_known
+
+
+def _products(query, vectors):
+    """Inner products [N, S] of queries [N, D] with vectors [S, D] of all queries or [N, S, D] of each."""
+    return tf.einsum("nd,sd->ns" if vectors.shape.rank == 2 else "nd,nsd->ns", query, vectors)

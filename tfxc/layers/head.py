@@ -170,7 +170,7 @@ class Head(keras.layers.Layer):
             query: float [N, D].
             labels: int32 [N, P], padded with -1.
             class_ids: int32 [N, S] or [S], as of a ``Draw``.
-            log_expected_count: float32 that broadcasts to [N, S], as of a ``Draw``.
+            log_expected_count: float32 that broadcasts to [N, S], or ``PoolCounts``, as of a ``Draw``.
             reduction: how a loss sums scored candidates, its ``over_candidates``.
         """
         positives, negatives, which = score_candidates(self, query, labels, class_ids, log_expected_count)
@@ -445,18 +445,25 @@ class Head(keras.layers.Layer):
 def score_candidates(head, query, labels, class_ids, log_expected_count):
     """Scores labels and candidates, one by one. The way from a ``Draw`` to what a loss sees of it.
 
-    Here alone one code of an empty slot becomes the other. In a ``Draw`` the slot has id -1 or, where queries
-    share the ids and it is empty for some of them, a log expected count of +inf. For a loss it has the logit
-    ``MASKED_LOGIT``, a log expected count of 0, and no hit.
-
     The arguments are those of ``Head.candidates``. Returns the logits [N, P] of labels, the candidates as
     ``Scored`` [N, S], and int32 [N, S], the column of the label that a candidate equals, -1 for none.
     """
+    log_expected_count = tf.convert_to_tensor(log_expected_count)
     class_ids, empty = without_empty(class_ids, log_expected_count)
     positives, logits = head._score_both(query, labels, class_ids)
+    return positives, *seen_by_loss(head, logits, labels, class_ids, log_expected_count, empty)
+
+
+def seen_by_loss(head, logits, labels, class_ids, log_expected_count, empty):
+    """The candidates as ``Scored`` [N, S], and their hits, of logits [N, S] and what ``without_empty`` gives.
+
+    Here alone one code of an empty slot becomes the other. In a ``Draw`` the slot has id -1 or, where queries
+    share the ids and it is empty for some of them, a log expected count of +inf. For a loss it has the logit
+    ``MASKED_LOGIT``, a log expected count of 0, and no hit.
+    """
     counted = tf.where(empty, 0.0, log_expected_count)
     negatives = Scored(logits, counted, head.num_classes).without(empty)
-    return positives, negatives, tf.where(empty, -1, hits(class_ids, labels))
+    return negatives, tf.where(empty, -1, hits(class_ids, labels))
 
 
 @infinity_is_meant()

@@ -20,7 +20,7 @@ def in_chunks(function, inputs, variables, chunk_size):
     Args:
         function: tensors [n, ...] -> a list of tensors [n, ...], of which the first has a gradient.
         inputs: tensors [N, ...]; those of floats get a gradient.
-        variables: the ``tf.Variable`` that get one; the function may read others.
+        variables: the ``tf.Variable`` and tensors that get one; the function may read others.
         chunk_size: n, at least 1; the last chunk has what is left.
 
     Returns:
@@ -29,7 +29,7 @@ def in_chunks(function, inputs, variables, chunk_size):
     Raises:
         ValueError: for a function that changes a variable of floats, or draws what it could not draw again.
     """
-    mark_read_only(*variables)
+    mark_read_only(*(own for own in variables if isinstance(own, tf.Variable)))
     inputs = [tf.convert_to_tensor(part) for part in inputs]
     chunk = _traced(function, inputs)
     states = _changed_by(chunk.graph)
@@ -45,7 +45,7 @@ def in_chunks(function, inputs, variables, chunk_size):
         return [array.concat() for array in found], [array.stack() for array in befores]
 
     with record.stop_recording():  # a tape would keep what each chunk computes
-        found, befores = _traced(forward, inputs)(*inputs)
+        found, befores = _alone(_traced(forward, inputs), inputs)
     for part, of_chunk in zip(found, chunk.structured_outputs, strict=True):
         part.set_shape(_with_rows(inputs[0].shape[0], of_chunk))
 
@@ -56,7 +56,7 @@ def in_chunks(function, inputs, variables, chunk_size):
 
         return tf.identity(found[0]), gradient
 
-    return [answer(*inputs, *[variable.handle for variable in variables]), *found[1:]]
+    return [answer(*inputs, *[getattr(own, "handle", own) for own in variables]), *found[1:]]
 
 
 def _gradient(function, upstream, inputs, variables, chunk_size, states, befores):
@@ -93,7 +93,19 @@ def _gradient(function, upstream, inputs, variables, chunk_size, states, befores
 
     # A function: in its graph, unlike in others, states are read and set in the order of these lines.
     given = [*befores, upstream, *inputs]
-    return _traced(backward, given)(*given)
+    return _alone(_traced(backward, given), given)
+
+
+def _alone(function, inputs):
+    """``function(*inputs)``, which waits in a graph for those before: two would take the memory of both."""
+    graph, replica = tf.compat.v1.get_default_graph(), tf.distribute.get_replica_context()
+    # The replicas of one graph have devices of their own.
+    last = f"_tfxc_in_chunks_{replica and replica.replica_id_in_sync_group}"
+    with tf.control_dependencies(getattr(graph, last, [])):
+        results = function(*inputs)
+    if not tf.executing_eagerly():
+        setattr(graph, last, list(filter(tf.is_tensor, tf.nest.flatten(results, expand_composites=True))))
+    return results
 
 
 def _nothing(part, variable, num_chunks):
@@ -104,7 +116,7 @@ def _nothing(part, variable, num_chunks):
         return _arrays([part.values.dtype, part.indices.dtype], num_chunks)
     if variable is None:
         return _arrays([part.dtype], num_chunks)
-    return tf.zeros(variable.shape, tf.float32 if part.dtype.size < 4 else part.dtype)
+    return tf.zeros(_shape(variable), tf.float32 if part.dtype.size < 4 else part.dtype)
 
 
 def _added(total, part, number):
@@ -119,8 +131,14 @@ def _total(total, variable):
         return tf.cast(total, variable.dtype)
     joined = [array.concat() for array in total]
     if len(joined) == 2:
-        return tf.IndexedSlices(*joined, tf.constant(variable.shape.as_list()))
+        return tf.IndexedSlices(*joined, _shape(variable))
     return joined[0] if joined else None
+
+
+def _shape(variable):
+    """The shape of a variable, without a read of it, or of a tensor, of which a graph may not know it."""
+    is_known = isinstance(variable, tf.Variable)
+    return tf.constant(variable.shape.as_list(), tf.int32) if is_known else tf.shape(variable)
 
 
 def _over(num_chunks, step, totals):

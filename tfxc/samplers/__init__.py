@@ -12,7 +12,7 @@ from tfxc.samplers.mixture import Mixture
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.searched_hard_negatives import SearchedHardNegatives
 from tfxc.samplers.softmax import Softmax
-from tfxc.samplers.step import Draw, Question, Step
+from tfxc.samplers.step import Draw, PoolCounts, Question, Step
 from tfxc.samplers.uniform import LogUniform, Uniform
 from tfxc.samplers.unigram import Unigram
 
@@ -26,6 +26,7 @@ __all__ = [
     "LogUniform",
     "MIDX",
     "Mixture",
+    "PoolCounts",
     "ProposalQuality",
     "Question",
     "RFF",

@@ -16,7 +16,7 @@ from tfxc.samplers.class_counts import (
     match_classes,
 )
 from tfxc.samplers.sampler import Sampler, no_log_prob, refuse_options
-from tfxc.samplers.step import Step
+from tfxc.samplers.step import PoolCounts, Step
 
 
 @register
@@ -112,17 +112,19 @@ class InBatch(Sampler):
             last = tf.maximum(tf.size(pool, tf.int64), 1)
             place = tf.random.stateless_uniform(shape, seed, 0, last, tf.int64)
             pool, owner = tf.gather(pool, place), tf.gather(owner, place)
-        return pool, tf.where(
-            tf.equal(owner, rows), float("inf"), self.log_expected_count(given, pool[tf.newaxis])
-        )
+        return pool, PoolCounts(self._num_draws(given), self._log_probs(pool), owner)
 
     def log_expected_count(self, given, ids):
+        return tf.math.log(self._num_draws(given)) + self._log_probs(ids)
+
+    def _num_draws(self, given):
+        """How many draws [N, 1] of the other rows' labels each row sees."""
         num_own = tf.reduce_sum(tf.cast(given >= 0, tf.float32), 1, keepdims=True)
         num_labels = tf.reduce_sum(num_own)
         num_draws = num_labels - num_own
         if self.num_negatives is not None:
             num_draws *= tf.math.divide_no_nan(float(self.num_negatives), num_labels)
-        return tf.math.log(num_draws) + self._log_probs(ids)
+        return num_draws
 
     def _log_probs(self, ids):
         if self.counts is None:

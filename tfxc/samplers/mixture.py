@@ -128,7 +128,7 @@ class Mixture(Sampler):
             return ids, log_expected_count
         # A slot that a part left empty for a query stays empty.
         empty = [
-            tf.broadcast_to(count == float("inf"), [num_queries, tf.shape(own)[-1]])
+            tf.broadcast_to(tf.equal(count, float("inf")), [num_queries, tf.shape(own)[-1]])
             for own, count in zip(drawn, own_counts, strict=True)
         ]
         return ids, tf.where(tf.concat(empty, 1), float("inf"), log_expected_count)

@@ -152,8 +152,8 @@ class Sampler(keras.layers.Layer):
         self.observe(step.seen_by(self))
         ids, log_expected_count = question.draw()
         of_labels = question.log_expected_count(step.labels)
-        counts = tf.stop_gradient(log_expected_count), tf.stop_gradient(of_labels)
-        return Draw(ids, *counts, question.label_slots(step.labels))
+        counts = tf.nest.map_structure(tf.stop_gradient, log_expected_count)
+        return Draw(ids, counts, tf.stop_gradient(of_labels), question.label_slots(step.labels))
 
     def ask(self, step: Step) -> Question:
         """The ``Question`` of a step, for more counts than those of a ``Draw``. It observes nothing."""

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxc.infinity import infinity_is_meant
+
 
 class Step(NamedTuple):
     """What a training step asks a sampler.
@@ -50,6 +52,46 @@ class Step(NamedTuple):
         return self._replace(query=query)
 
 
+class PoolCounts(NamedTuple):
+    """Log expected counts [N, S] of a pool of candidates that queries bring along, in N + 2 S numbers.
+
+    ``log num_draws[n] + log_prob[s]``; +inf where query n has brought slot s itself, which is empty for it.
+    ``tf.convert_to_tensor`` gives them all, and so do ops of TensorFlow.
+
+    Args:
+        num_draws: float32 [N, 1], how many draws of the others each query sees.
+        log_prob: float32 [S], log Q of each candidate.
+        owner: int32 [S], the query that has brought it.
+
+    Example:
+        >>> counts = PoolCounts(tf.constant([[1.0], [2.0]]), tf.math.log([0.5, 0.25]), tf.constant([0, 1]))
+        >>> tf.exp(counts).numpy().round(3).tolist()
+        [[inf, 0.25], [1.0, inf]]
+        >>> tf.exp(counts.of(tf.constant([1]))).numpy().round(3).tolist()
+        [[1.0, inf]]
+    """
+
+    num_draws: tf.Tensor
+    log_prob: tf.Tensor
+    owner: tf.Tensor
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """[N, S]."""
+        return self.num_draws.shape[:1].concatenate(self.log_prob.shape)
+
+    def of(self, rows: tf.Tensor) -> tf.Tensor:
+        """Those of some queries, float32 [n, S] of int32 [n]."""
+        rows = rows[:, tf.newaxis]
+        with infinity_is_meant():
+            counts = tf.math.log(tf.gather_nd(self.num_draws, rows)) + self.log_prob
+            return tf.where(tf.equal(self.owner, rows), float("inf"), counts)
+
+    def __tf_tensor__(self, dtype=None, name=None):
+        """TensorFlow calls this wherever it takes a tensor."""
+        return tf.convert_to_tensor(self.of(tf.range(tf.size(self.num_draws))), dtype, name=name)
+
+
 class Draw(NamedTuple):
     """What a sampler answers: the candidates, and how often candidates and labels were expected.
 
@@ -60,7 +102,7 @@ class Draw(NamedTuple):
 
     Args:
         ids: int32 [N, S], or [S] shared by all queries.
-        log_expected_count: float32 of the shape of the ids, or [N, S].
+        log_expected_count: float32 of the shape of the ids, or [N, S], or ``PoolCounts``.
         label_log_expected_count: float32 [N, P]; anything on padding. -inf for a label that is never drawn.
         label_slots: None, or float32 [N, P] of a sampler with candidates that are always there: the number of
             their slots that a label would fill if the sampler did not pass over labels.
@@ -74,7 +116,7 @@ class Draw(NamedTuple):
     """
 
     ids: tf.Tensor
-    log_expected_count: tf.Tensor
+    log_expected_count: tf.Tensor | PoolCounts
     label_log_expected_count: tf.Tensor
     label_slots: tf.Tensor | None = None
 
@@ -119,7 +161,8 @@ class Question:
                 f"{type(self._sampler).__name__}.draw must return int32 class ids, but returned "
                 f"{ids.dtype.name}: tf.cast(ids, tf.int32)."
             )
-        self._check("draw", log_expected_count, ids)
+        if not isinstance(log_expected_count, PoolCounts):
+            log_expected_count = self._check("draw", log_expected_count, ids)
         return (ids[0], log_expected_count[0]) if self._sampler.shared else (ids, log_expected_count)
 
     def log_expected_count(self, ids) -> tf.Tensor:
