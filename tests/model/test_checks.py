@@ -11,7 +11,7 @@ from tfxc._keras import IS_KERAS_3, keras
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.metrics import CoverageAtK, NDCGAtK, PSPAtK
 from tfxc.model.checks import require_finite, require_finite_step
-from tfxc.samplers import DNS, LSH, MIDX, RFF, InBatch, Sphere, Uniform, Unigram
+from tfxc.samplers import DNS, LSH, MIDX, RFF, InBatch, LogUniform, Sphere, Uniform, Unigram
 
 
 @pytest.mark.long
@@ -30,6 +30,12 @@ def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
     is_poor = not isinstance(sampler, Unigram | MIDX) and not isinstance(loss, SoftmaxCrossentropy)
     make_model(sampler, loss)
     assert ["far below one of Unigram" in str(warning.message) for warning in recwarn] == [True] * is_poor
+
+
+@pytest.mark.parametrize("loss, num_warnings", [(losses.GBCE(), 1), (losses.BinaryCrossentropy(), 0)])
+def test_gbce_is_warned_of_with_draws_by_rank(loss, num_warnings, recwarn):
+    make_model(LogUniform(4), loss)
+    assert len(recwarn) == num_warnings
 
 
 def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():

@@ -10,12 +10,13 @@ from tfxc._keras.optimizers import scales_loss
 from tfxc._keras.weights import layer_and_name
 from tfxc.data.warn import warn
 from tfxc.layers.head import Head
-from tfxc.losses import BinaryCrossentropy, SquaredHinge
+from tfxc.losses import GBCE, BinaryCrossentropy, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
-from tfxc.samplers import DNS, LSH, RFF, InBatch, Sphere
+from tfxc.samplers import DNS, LSH, RFF, HardNegatives, InBatch, LogUniform, Sphere
 
 _POOR = DNS | InBatch | LSH | RFF | Sphere  # draws, for losses of each class on its own
+_POORER = {GBCE: HardNegatives | LogUniform, SquaredHinge: LogUniform}  # and for these
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
     "Look for NaN and infinity in the batch; if there are none, lower the learning rate or clip gradients "
@@ -55,7 +56,8 @@ def compile_options(options):
 
 def warn_of_poor_draws(loss, sampler):
     """Warns of a loss whose estimate by the sampler's draws is a poor one."""
-    if isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(sampler, _POOR):
+    poor = _POOR | _POORER.get(type(loss), _POOR)
+    if isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(sampler, poor):
         warn(
             f"{type(loss).__name__} with {type(sampler).__name__}: where this was measured, the model ranked "
             "far below one of Unigram draws, which are cheaper, and mostly below one of Uniform draws. Take "
