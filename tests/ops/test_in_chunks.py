@@ -73,14 +73,14 @@ def test_a_graph_runs_one_after_the_other():
     def sines(rows):
         return [tf.sin(rows)]
 
-    @tf.function
     def gradient(rows):
         with tf.GradientTape() as tape:
             tape.watch(rows)
             total = in_chunks(sines, [rows], [], 3)[0] + in_chunks(sines, [2 * rows], [], 3)[0]
         return tape.gradient(total, rows)
 
-    ops = gradient.get_concrete_function(tf.constant(ROWS)).graph.get_operations()
+    step = tf.function(lambda rows: tf.distribute.get_strategy().run(gradient, [rows]))  # as in fit
+    ops = step.get_concrete_function(tf.constant(ROWS)).graph.get_operations()
     calls = [op for op in ops if op.type.endswith("PartitionedCall")]
     assert len(calls) == 4  # each forward and backward
     for before, after in itertools.pairwise(calls):

@@ -100,7 +100,7 @@ def _alone(function, inputs):
     """``function(*inputs)``, which waits in a graph for those before: two would take the memory of both."""
     graph, replica = tf.compat.v1.get_default_graph(), tf.distribute.get_replica_context()
     # The replicas of one graph have devices of their own.
-    last = f"_tfxc_in_chunks_{replica and replica.replica_id_in_sync_group}"
+    last = f"_tfxc_in_chunks_{replica and tf.get_static_value(replica.replica_id_in_sync_group)}"
     with tf.control_dependencies(getattr(graph, last, [])):
         results = function(*inputs)
     if not tf.executing_eagerly():
