@@ -43,3 +43,22 @@ def test_missing_file(tmp_path):
 def test_an_archive_is_refused(tmp_path):
     with pytest.raises(ValueError, match="lines.zip is an archive, .*: unpack it first"):
         LineReader(tmp_path / "lines.zip")
+
+
+@pytest.mark.parametrize(("end", "told"), [("\r", ["a b", "c"]), ("\r\n", ["a b", "c"])])
+def test_line_ends_of_another_system(tmp_path, end, told):
+    (tmp_path / "lines.txt").write_bytes(f"a b{end}c{end}".encode())
+    assert [line.rstrip() for line in LineReader(tmp_path / "lines.txt")] == told
+    (tmp_path / "one.txt").write_bytes(b"tea\rmilk\nrum\n")  # within a line of a file of other ends
+    assert list(LineReader(tmp_path / "one.txt")) == ["tea\rmilk\n", "rum\n"]
+
+
+@pytest.mark.parametrize("delimiter", ["", 5, b","])
+def test_delimiters_that_are_none(tmp_path, delimiter):
+    (tmp_path / "lines.txt").write_text("a,b\n")
+    lines = LineReader(tmp_path / "lines.txt")
+    with pytest.raises(ValueError, match="delimiter must be a string between the fields, .* but got"):
+        next(lines.fields(delimiter))
+    for own in (delimiter, None, "::"):
+        with pytest.raises(ValueError, match="delimiter must be one character .* but got"):
+            next(lines.records(own))

@@ -51,3 +51,16 @@ def test_empty_field(tmp_path):
 def test_empty_file(tmp_path, read):
     with pytest.raises(ValueError, match="holds no sequences"):
         read(written(tmp_path, "\n"))
+
+
+def test_lines_that_look_like_another_form_are_told(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("tea,milk\nmilk,rum\n")
+    with pytest.warns(UserWarning, match="read as a single item. If it holds several, pass delimiter=','"):
+        assert len(read_sessions(path)) == 2
+    assert read_sessions(path, ",").vocabulary.names == ["tea", "milk", "rum"]
+    with pytest.raises(ValueError, match="the user 'tea,milk' has no items, and pass delimiter=','"):
+        read_sequences(path)
+    path.write_text("user_id items\nann tea milk\n")
+    with pytest.warns(UserWarning, match="first line looks like names of columns, user_id items"):
+        read_sequences(path)

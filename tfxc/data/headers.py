@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tfxc.data.table import check_columns
 
 DELIMITERS = (",", "\t", ";", "|")
+USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}  # as `normalized` returns them
 _TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
 
 
@@ -20,6 +21,17 @@ def plain_names(header: Iterable[str]) -> list[str]:
 def is_typed(fields: list[str]) -> bool:
     """Whether all fields are names with a type of RecBole, such as `user_id:token`."""
     return bool(fields) and all(map(_TYPED.fullmatch, fields))
+
+
+def normalized(name: str) -> str:
+    """Returns the name of a column as the names of roles are written: "user" of "User_ID"."""
+    return name.lower().replace("_", "").replace(" ", "").removesuffix("id")
+
+
+def delimiter_hint(fields: Iterable[str]) -> str:
+    """Returns what to add to a message about fields split at white space that hold a delimiter, or ""."""
+    delimiter = next((own for own in ("::", ",", ";", "|") if own in " ".join(fields)), None)
+    return "" if delimiter is None else f", and pass delimiter={delimiter!r}"
 
 
 def own_names(wanted: list[str], header: list[str], source) -> list[str]:
@@ -37,7 +49,7 @@ def delimiter_of(head: str, wanted: list[str], suffix: str) -> str:
     usual = "\t" if suffix in (".tsv", ".inter") else ","
     for delimiter in dict.fromkeys((usual, *DELIMITERS)):
         try:
-            header = next(csv.reader(io.StringIO(head), delimiter=delimiter), [])
+            header = next(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter), [])
         except csv.Error:
             continue
         if all(_has(header, name) for name in wanted):

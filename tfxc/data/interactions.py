@@ -9,7 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from tfxc.data.choices import Choices
-from tfxc.data.headers import delimiter_of, is_typed, own_names, plain_names
+from tfxc.data.headers import (
+    USER_NAMES,
+    delimiter_hint,
+    delimiter_of,
+    is_typed,
+    normalized,
+    own_names,
+    plain_names,
+)
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.table import ROWS_PER_BATCH, Table
@@ -17,8 +25,7 @@ from tfxc.data.table_sequences import table_sequences, time_columns
 from tfxc.data.vocabulary import Vocabulary
 from tfxc.data.warn import warn
 
-# Names of columns, as _normalized returns them.
-_USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}
+# Names of columns, as `normalized` returns them.
 _ITEM_NAMES = {"item", "movie", "product", "article", "book", "track", "song", "asin"}
 _TIME_NAMES = {"timestamp", "ts", "date", "datetime", "eventtime", "created", "createdat"}
 _EPOCH = np.datetime64(0, "us")
@@ -71,8 +78,6 @@ def read_interactions(
     """
     choices = Choices(ties, seed, missing, time_format)
     lines = LineReader(path, on_error, encoding)
-    if delimiter == "":
-        raise ValueError('delimiter must be a string between the fields, such as "," or "\\t", or None.')
     layout = None if columns is None else _layout(columns)
     lines.head()  # refuses JSON
     records = lines.fields(delimiter)
@@ -198,9 +203,9 @@ def _layout(columns: Sequence[str]):
 
 def _typed_layout(header):
     """Returns the layout that a header with types tells."""
-    roles = (("user", _USER_NAMES), ("item", _ITEM_NAMES), ("time", _TIME_NAMES | {"time"}))
+    roles = (("user", USER_NAMES), ("item", _ITEM_NAMES), ("time", _TIME_NAMES | {"time"}))
     names = plain_names(header)
-    own = [next((role for role, known in roles if _normalized(name) in known), name) for name in names]
+    own = [next((role for role, known in roles if normalized(name) in known), name) for name in names]
     try:
         return _layout(own)
     except ValueError as error:
@@ -209,8 +214,7 @@ def _typed_layout(header):
 
 def _inferred_layout(fields):
     if len(fields) not in (2, 3):
-        delimiter = next((own for own in ("::", ",", ";", "|") if own in " ".join(fields)), None)
-        hint = "" if delimiter is None else f", and pass delimiter={delimiter!r}"
+        hint = delimiter_hint(fields)
         raise ValueError(f"found {len(fields)} fields, expected user item [time]; name other columns{hint}")
     return _layout(("user", "item", "time")[: len(fields)])
 
@@ -218,7 +222,7 @@ def _inferred_layout(fields):
 def _warn_of_header(path, fields, columns, positions):
     """Warns of a first line that names columns or has quotes, and of an unused column that may hold times."""
     user, item = (fields[position] if position < len(fields) else "" for position in positions[:2])
-    if _normalized(user) in _USER_NAMES and _normalized(item) in _ITEM_NAMES:
+    if normalized(user) in USER_NAMES and normalized(item) in _ITEM_NAMES:
         warn(
             f"{path}: the first line looks like names of columns, {user} and {item}, but is read as an "
             f"interaction. If it is a header, use tfxc.data.read_csv(path, {user!r}, {item!r})."
@@ -228,13 +232,9 @@ def _warn_of_header(path, fields, columns, positions):
             f"{path}: the quotes of the first line, {user} {item}, are read as parts of names. If they are "
             "none, write a line with the names of the columns above it, and use tfxc.data.read_csv."
         )
-    like_times = [name for name in columns if _normalized(name) in _TIME_NAMES]
+    like_times = [name for name in columns if normalized(name) in _TIME_NAMES]
     if "time" not in columns and like_times:
         warn(
             f"The column {like_times[0]!r} is not used, and the order of the file counts: name it 'time' to "
             "sort each user's items by it."
         )
-
-
-def _normalized(name):
-    return name.lower().replace("_", "").replace(" ", "").removesuffix("id")

@@ -5,7 +5,7 @@ import csv
 import io
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
@@ -63,7 +63,7 @@ class LineReader:
             self.file.open() as raw,
             self._lines(raw) as lines,
         ):
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(_ended(lines), 1):
                 self.number = number
                 if number % _PROGRESS_LINES == 0:
                     bar.update(raw.tell() - bar.n)
@@ -75,7 +75,7 @@ class LineReader:
                 else:
                     yield text.removeprefix(_MARK) if number == 1 else text
         _logger.info("%s: %d lines", self.path, self.number)
-        if not line.endswith(b"\n"):
+        if not line.endswith((b"\n", b"\r")):
             warn_of_cut(f"{self.path}: line {self.number}, the last,", line[-40:])
 
     @contextlib.contextmanager
@@ -96,14 +96,30 @@ class LineReader:
                 ) from error
 
     def fields(self, delimiter: str | None) -> Iterator[list[str]]:
-        """Yields the stripped fields of each line that is not blank. None splits at white space."""
+        """Yields the stripped fields of each line that is not blank. None splits at white space.
+
+        Raises ValueError for a delimiter that is empty or no text.
+        """
+        if delimiter is not None and not (isinstance(delimiter, str) and delimiter):
+            raise ValueError(
+                'delimiter must be a string between the fields, such as "," or "\\t", or None, but got '
+                f"{delimiter!r}."
+            )
         for line in self:
             fields = line.split() if delimiter is None else [part.strip() for part in line.split(delimiter)]
             if any(fields):
                 yield fields
 
     def records(self, delimiter: str) -> Iterator[list[str]]:
-        """Yields the fields of each CSV record. A quoted field may span several lines."""
+        """Yields the fields of each CSV record. A quoted field may span several lines.
+
+        Raises ValueError for a delimiter that is not one character.
+        """
+        if not (isinstance(delimiter, str) and len(delimiter) == 1):
+            raise ValueError(
+                f'delimiter must be one character between the fields, such as "," or "\\t", but got '
+                f"{delimiter!r}. tfxc.data.read_interactions takes longer ones, for files without a header."
+            )
         records = csv.reader(
             self._record_lines(), delimiter=delimiter, strict=True, skipinitialspace=not delimiter.isspace()
         )
@@ -134,3 +150,11 @@ class LineReader:
     def report(self):
         """Raises a ValueError about the bad lines, or warns once if they are to be skipped."""
         self.bad.report(self.number)
+
+
+def _ended(lines: Iterable[bytes]) -> Iterator[bytes]:
+    r"""Yields lines, also of a file without any ``\n``, whose lines may end in ``\r``."""
+    lines = iter(lines)
+    first = next(lines, b"")
+    yield from [first] if first.endswith(b"\n") else first.splitlines(True)
+    yield from lines

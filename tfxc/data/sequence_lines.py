@@ -6,7 +6,7 @@ from array import array
 import numpy as np
 
 from tfxc.data.findings import warn_of
-from tfxc.data.headers import is_typed
+from tfxc.data.headers import USER_NAMES, delimiter_hint, is_typed, normalized
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary, name_ids
@@ -82,6 +82,11 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
         if lines.number == 1 and is_typed(fields):
             warn(f"{path}: the first line names columns with their types, {fields}, and is left out.")
             continue
+        if lines.number == 1 and with_users and normalized(fields[0]) in USER_NAMES:
+            warn(
+                f"{path}: the first line looks like names of columns, {' '.join(fields[:2])}, but is read as a "
+                "user with items. If it is a header, remove it."
+            )
         try:
             _check(fields, users if with_users else None)
             items.extend([ids[name] for name in fields[with_users:]])
@@ -96,6 +101,11 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
     lines.report()
     if not items:
         raise ValueError(f"{path} holds no sequences.")
+    if delimiter is None and vocabulary is None and len(items) < len(offsets):
+        hint = delimiter_hint(ids)
+        if hint:
+            hint = hint.removeprefix(", and ")
+            warn(f"{path}: each line is read as a single item. If it holds several, {hint}.")
     sequences = Sequences(
         np.asarray(items),
         np.asarray(offsets),
@@ -110,6 +120,6 @@ def _check(fields, users):
     if not all(fields):
         raise ValueError(f"field {fields.index('') + 1} is empty")
     if users is not None and len(fields) < 2:
-        raise ValueError(f"the user {fields[0]!r} has no items")
+        raise ValueError(f"the user {fields[0]!r} has no items{delimiter_hint(fields)}")
     if users is not None and fields[0] in users:
         raise ValueError(f"the user {fields[0]!r} already has line {users[fields[0]]}")
