@@ -21,8 +21,10 @@ class Choices:
     def __post_init__(self):
         one_of(self.ties, "ties", (None, "order", "random"))
         seed_int(self.seed)
-        if isinstance(self.missing, str) or not all(isinstance(name, str) for name in self.missing):
+        names = tuple(self.missing) if isinstance(self.missing, Iterable) else (None,)
+        if isinstance(self.missing, str) or not all(isinstance(name, str) for name in names):
             raise ValueError(f'missing must be several texts, such as ("NULL", ""), but is {self.missing!r}.')
+        object.__setattr__(self, "missing", names)  # a generator gives them once
 
     @property
     def shuffle(self) -> int | None:

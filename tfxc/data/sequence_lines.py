@@ -84,8 +84,8 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
             continue
         if lines.number == 1 and with_users and normalized(fields[0]) in USER_NAMES:
             warn(
-                f"{path}: the first line looks like names of columns, {' '.join(fields[:2])}, but is read as a "
-                "user with items. If it is a header, remove it."
+                f"{path}: the first line looks like names of columns, {' '.join(fields[:2])}, but is read as "
+                "a user with items. If it is a header, remove it."
             )
         try:
             _check(fields, users if with_users else None)
