@@ -311,3 +311,31 @@ def test_folders_that_name_a_partition(days, tmp_path):
     assert log.user_ids == ["001 %", "000 %"] and (log.columns["day"].vocabulary is None) == (
         "-" not in days[0]
     )
+
+
+def test_names_of_columns_are_texts():
+    frame = pandas.DataFrame([["ann", "tea", 1]])  # as of a file without a header
+    for roles in ((0, 1), (0, 1, 2)):
+        with pytest.raises(ValueError, match="which are texts, but got 0: rename|but is 2"):
+            from_frame(frame, *roles)
+    assert from_frame(frame.rename(columns=str), "0", "1", "2").user_ids == ["ann"]
+
+
+def test_numbers_that_arrow_does_not_know():
+    with pytest.raises(ValueError, match="holds what Arrow does not, .*complex128"):
+        from_frame(pandas.DataFrame({"u": ["ann"], "i": [1j]}), "u", "i")
+
+
+@pytest.mark.parametrize("read", [from_frame, read_csv])
+def test_spellings_of_nothing_from_a_generator(read, tmp_path):
+    path = written(tmp_path, "u,i\nNULL,tea\nann,NA\nbob,rum\n")
+    assert names_of(read(path, "u", "i", missing=iter(["NULL", "NA"]))) == {"bob": ["rum"]}
+    with pytest.raises(ValueError, match="missing must be several texts, .* but is None"):
+        read(path, "u", "i", missing=None)
+
+
+def test_dates_in_a_further_column_of_a_text_file_are_categories(tmp_path):
+    path = written(tmp_path, "u,i,d,c\nann,tea,2024-05-01,12:00:00\nann,rum,2024-05-01,\n")
+    columns = from_frame(path, "u", "i", columns=["d", "c"]).columns
+    assert columns["d"].vocabulary.names == ["2024-05-01"] and columns["d"].values.tolist() == [0, 0]
+    assert columns["c"].vocabulary.names == ["12:00:00"] and columns["c"].values.tolist() == [0, -1]

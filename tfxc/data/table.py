@@ -74,6 +74,11 @@ def converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def check_columns(columns: list[str], names: list[str], source, hint: str = ""):
     """Raises ValueError for a column that a table lacks, or that occurs twice."""
     for name in columns:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"Columns go by names, which are texts, but got {name!r}: rename those of the table, such as by "
+                "frame.rename(columns=str)."
+            )
         if name not in names:
             raise ValueError(f"{source} has no column {name!r}; its columns are {list(names)}.{hint}")
         if names.count(name) > 1 or columns.count(name) > 1:

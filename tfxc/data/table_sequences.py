@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 def time_columns(time: str | tuple[str, str] | None) -> tuple[str, ...]:
     """Returns the names of the columns of times; ValueError for what is neither None, a name nor a pair."""
-    names = () if time is None else (time,) if isinstance(time, str) else tuple(time)
+    names = () if time is None else tuple(time) if isinstance(time, list | tuple) else (time,)
     if len(names) > 2 or not all(isinstance(name, str) for name in names):
         raise ValueError(
             f"time must be a column, or a pair of columns, the day and the time of day, but is {time!r}."

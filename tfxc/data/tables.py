@@ -49,7 +49,7 @@ def open_table(
         frame = frame[columns]  # so that no other column is converted
     try:
         table = pa.table(frame)
-    except (pa.ArrowInvalid, TypeError, OverflowError) as error:
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise ValueError(
             f"One of the columns {columns} mixes types, or holds what Arrow does not, such as integers of "
             f"more than 64 bits ({error}): convert it to one type, for example by astype(str)."
