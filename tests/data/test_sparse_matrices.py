@@ -159,14 +159,25 @@ def test_arrays_that_are_none(name, tmp_path):
         read_sparse_matrix(tmp_path / "y.npy")
 
 
+@pytest.mark.parametrize("first_id", [2, -1, "1", None])
+def test_ids_count_from_zero_or_one(first_id, tmp_path):
+    with pytest.raises(ValueError, match=r"first_id must be an integer in \[0, 1\]"):
+        read_sparse_matrix(written(tmp_path, "x.txt", "1 3\n1:1\n"), first_id=first_id)
+
+
 def test_json_lines(tmp_path):
     path = written(tmp_path, "t.json", '{"title": "a", "target_ind": [0, 9]}\n{"title": 5}\n[]\nx\n')
     with pytest.raises(ValueError, match="JSON is read by read_sparse_matrix.path, num_columns="):
         read_extreme_classification(path, labels=path)
     with pytest.raises(ValueError, match="line 1: no JSON object with a list of ids"):
         read_sparse_matrix(written(tmp_path, "b.json", '{"target_ind": [true]}\n'), num_columns=3)
+    with pytest.raises(ValueError, match="line 1: no JSON object with a list of ids"):
+        read_sparse_matrix(written(tmp_path, "b.json", f'{{"target_ind": [{10**400}]}}\n'), num_columns=3)
     with pytest.raises(ValueError, match="pass num_columns="):
         read_sparse_matrix(path)
+    for num_columns in (3.0, -3):
+        with pytest.raises(ValueError, match="num_columns must be an integer of at least 1"):
+            read_sparse_matrix(path, num_columns=num_columns)
     with pytest.raises(
         ValueError, match="(?s)4 bad of 4.*line 1: id 9 of 3.*line 2: no JSON .* 'target_ind'"
     ):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import scipy.sparse
 
+from tfxc.arguments import positive_int
 from tfxc.data.files import one_file
 from tfxc.data.line_reader import LineReader
 from tfxc.data.names import Names
@@ -68,7 +69,7 @@ def read_sparse_matrix(
     if num_columns is None:
         raise ValueError(f"{path} does not tell the number of labels: pass num_columns=.")
     lines = LineReader(path, on_error)
-    rows = _Rows(num_columns, first_id)
+    rows = _Rows(positive_int(num_columns, "num_columns"), first_id)
     for found in _fields(lines, field, list, "a list of ids"):
         problem = rows.add(np.array(found or [], np.float64))
         if problem:
@@ -197,7 +198,7 @@ class _Rows:
     """Collects the rows of a sparse matrix of a given width. `least` and `most` are of all ids given."""
 
     def __init__(self, width: int, first_id: int):
-        self.width, self._first_id = width, first_id
+        self.width, self._first_id = width, positive_int(first_id, "first_id", 0, 1)
         self.least, self.most = np.inf, -np.inf
         self._ids, self._values = [_NOTHING], [_NOTHING]
 
@@ -286,9 +287,13 @@ def _fields(lines, field, kind, what) -> Iterator:
             continue
         try:
             found = json.loads(line)[field]
-            if not isinstance(found, kind) or (kind is list and not all(type(own) is int for own in found)):
+            if not isinstance(found, kind) or (kind is list and not all(map(_is_id, found))):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
             lines.reject(f"no JSON object with {what} under {field!r}: {line[:60]!r}")
             found = None
         yield found
+
+
+def _is_id(value) -> bool:
+    return type(value) is int and abs(value) < 2**63
