@@ -103,12 +103,16 @@ def test_blank_lines_behind_the_last_point_are_none(tmp_path, num, blank):
         read_extreme_classification(written(tmp_path, text + "0 1:1\n"))
 
 
-@pytest.mark.parametrize("suffix", ["txt", "gz", "xz"])
+@pytest.mark.parametrize("suffix", ["txt", "gz", "xz", "bz2", "GZ"])
 def test_there_and_back(tmp_path, suffix):
     points, path = random_points(), tmp_path / f"points.{suffix}"
     write_extreme_classification(path, points)
     assert_equal(read_extreme_classification(path), points)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(
+        ValueError, match=r"p.zst would not be packed .* take one of \['.gz', '.xz', '.bz2'\]"
+    ):
+        write_extreme_classification(tmp_path / "p.zst", points)
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -139,6 +143,10 @@ def test_bad_points():
     features = scipy.sparse.csr_matrix([[1.0, 0.0], [2.0, float("nan")]])
     with pytest.raises(ValueError, match="feature 1 of point 1 is nan"):
         LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
+    from_one = scipy.sparse.csr_matrix((np.ones(2), [1, 2], [0, 1, 2]), (2, 2))
+    for wrong in (from_one, [[1], [1, 2]]):
+        with pytest.raises(ValueError, match="labels must be a matrix .* with ids from 0, but: "):
+            LabeledPoints(scipy.sparse.csr_matrix((2, 2)), wrong)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])

@@ -5,6 +5,7 @@ In the format of one file, the first line is ``num_points num_features num_label
 svmlight format refuses what real files hold (repeated or unordered ids, points without a label).
 """
 
+import bz2
 import gzip
 import lzma
 import os
@@ -31,7 +32,8 @@ class LabeledPoints:
         labels: sparse matrix [N, L], kept as CSR bool.
 
     Raises:
-        ValueError: if they differ in N, or a feature is infinite or NaN.
+        ValueError: for what are no matrices of numbers, or have ids outside their shape; if they differ in N,
+            or a feature is infinite or NaN.
 
     Example:
         >>> features = scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 0]]))
@@ -44,7 +46,10 @@ class LabeledPoints:
     labels: scipy.sparse.csr_matrix
 
     def __post_init__(self):
-        features, labels = _canonical(self.features, np.float32), _canonical(self.labels, bool)
+        features, labels = (
+            _canonical(self.features, np.float32, "features"),
+            _canonical(self.labels, bool, "labels"),
+        )
         if features.shape[0] != labels.shape[0]:
             raise ValueError(
                 f"features [N, F] and labels [N, L] must have a row for each of the N points, but have "
@@ -76,9 +81,16 @@ class LabeledPoints:
         return np.bincount(self.labels.indices, minlength=self.num_labels)
 
 
-def _canonical(matrix, dtype):
+def _canonical(matrix, dtype, name):
     """Returns a CSR matrix without duplicates, and without False. The caller's matrix does not change."""
-    own = scipy.sparse.csr_matrix(matrix, dtype=dtype)
+    try:
+        with np.errstate(over="ignore"):
+            own = scipy.sparse.csr_matrix(matrix, dtype=dtype)
+        own.check_format()  # SciPy makes matrices of ids that count from 1, in which the last has no column
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be a matrix [N, ...] of numbers, with ids from 0, but: {error}."
+        ) from error
     if own.has_canonical_format and (dtype is not bool or own.data.all()):
         return own
     own = own.copy()
@@ -146,10 +158,11 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
     """Writes points in the repository's format. An interrupted write leaves an older file as it was.
 
     Args:
-        path: the file; ``.gz`` and ``.xz`` compress it.
+        path: the file; ``.gz``, ``.xz`` and ``.bz2`` compress it.
         points: N points of ``num_features`` features and ``num_labels`` labels.
 
     Raises:
+        ValueError: for the suffix of another packing.
         OSError: if the file cannot be written.
 
     Example:
@@ -160,8 +173,13 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
         >>> path.read_text()
         '1 2 2\\n0,1 1:0.5\\n'
     """
-    openers: dict = {".gz": gzip.open, ".xz": lzma.open}
-    opened = openers.get(os.path.splitext(path)[1], open)
+    openers: dict = {"": open, ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+    packing = one_file(path).packing
+    if packing not in openers:
+        raise ValueError(
+            f"{path} would not be packed as its suffix says: take one of {[*openers][1:]}, or none."
+        )
+    opened = openers[packing]
     with atomic_write(path) as aside, opened(aside, "wt", encoding="utf-8") as file:
         file.write(f"{len(points)} {points.num_features} {points.num_labels}\n")
         for labels, features in zip(_split(points.labels), _split(points.features), strict=True):
@@ -238,7 +256,7 @@ def _pairs(pairs, shape) -> scipy.sparse.csr_matrix:
             f"filter_labels must be pairs of a point and a label below {shape}, but reach {pairs.max(0)}: "
             "they belong to another set."
         )
-    return _canonical(scipy.sparse.coo_matrix((np.ones(len(pairs), bool), pairs.T), shape), bool)
+    return _canonical(scipy.sparse.coo_matrix((np.ones(len(pairs), bool), pairs.T), shape), bool, "pairs")
 
 
 def _ragged(matrix, values, dtype) -> tf.RaggedTensor:

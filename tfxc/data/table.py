@@ -76,8 +76,8 @@ def check_columns(columns: list[str], names: list[str], source, hint: str = ""):
     for name in columns:
         if not isinstance(name, str):
             raise ValueError(
-                f"Columns go by names, which are texts, but got {name!r}: rename those of the table, such as by "
-                "frame.rename(columns=str)."
+                f"Columns go by names, which are texts, but got {name!r}: rename those of the table, such as "
+                "by frame.rename(columns=str)."
             )
         if name not in names:
             raise ValueError(f"{source} has no column {name!r}; its columns are {list(names)}.{hint}")
