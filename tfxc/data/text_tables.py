@@ -25,8 +25,8 @@ def open_text(
     """Opens columns of text files, each with a header.
 
     The delimiter of a file is the one by which its header has all columns. Those in `text`, and dates, are
-    bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the first file decide the types of the
-    others.
+    bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the first file decide the types
+    of the others.
 
     Raises ValueError for a file that cannot be read, and for a column that is missing or of unknown type.
     """
