@@ -55,6 +55,14 @@ def test_names_in_the_place_of_a_vocabulary_are_refused(given, tmp_path):
         data.from_frame(rows, "user", "item", columns={"shop": given})
 
 
+def test_a_single_name_and_what_is_no_id_for_unknown_names():
+    with pytest.raises(ValueError, match="is the text 'tea': pass .'tea'."):
+        Vocabulary(["tea"]).encode("tea", unknown=-1)
+    for unknown in (1.5, True, "x", 2**40):
+        with pytest.raises(ValueError, match="unknown must be an integer in"):
+            Vocabulary(["tea"]).encode(["rum"], unknown=unknown)
+
+
 def test_missing_names_and_floats():
     vocabulary = Vocabulary(["None", "nan", "<NA>", "17"])
     missing = [None, np.nan, pd.NA]
@@ -111,7 +119,8 @@ def test_truncated_or_edited_file(tmp_path):
     Vocabulary(["one", "two", "three"]).save(path)
     whole = path.read_bytes()
     other = b"tfxc-vocabulary 2 1 ff000000\n\xff\n"
-    for damaged in (whole[:-1], whole[:-4], whole + b"x\n", whole.replace(b"two", b"twp"), other):
+    changed = whole.replace(b"\n", b"\r\n"), whole.replace(b"two", b"twp")
+    for damaged in (whole[:-1], whole[:-4], whole + b"x\n", *changed, other):
         path.write_bytes(damaged)
         with pytest.raises(
             ValueError, match="vocabulary.txt is damaged, .* not hold [13] names with the che"

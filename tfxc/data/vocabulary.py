@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfxc.arguments import integers, local_path, one_of
+from tfxc.arguments import integers, local_path, one_of, positive_int
 from tfxc.atomic_write import atomic_write
 from tfxc.data.names import Names, first_repeated, texts
 
@@ -120,11 +120,14 @@ class Vocabulary:
             unknown: the id for a name that is missing or not in the vocabulary, usually -1; None refuses it.
 
         Raises:
-            ValueError: for a float, and if `unknown` is None for a name that is missing or not in the
-                vocabulary.
+            ValueError: for a float, a single text, or another `unknown`; if that is None, for a name that is
+                missing or not in the vocabulary.
         """
+        if isinstance(names, str):
+            raise ValueError(f"names must be a list of names, but is the text {names!r}: pass [{names!r}].")
         own, ids = texts(names, keep_missing=unknown is not None), self.ids
         if unknown is not None:
+            unknown = positive_int(unknown, "unknown", -(2**31), 2**31 - 1)
             return np.array([ids.get(name, unknown) for name in own], np.int32)
         try:
             return np.array([ids[name] for name in own], np.int32)
@@ -181,7 +184,7 @@ class Vocabulary:
         """
         with open(local_path(path), "rb") as file:
             header, text = file.readline(), file.read()
-        told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})(?: (NFK?[CD]))?\n" % _HEADER.encode(), header)
+        told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})(?: (NFK?[CD]))?\r?\n" % _HEADER.encode(), header)
         if told is None:
             raise ValueError(
                 f"{path} is not a vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
@@ -192,8 +195,9 @@ class Vocabulary:
             lines = []
         if (len(lines) - 1, zlib.crc32(text)) != (int(told[1]), int(told[2], 16)) or lines[-1]:
             raise ValueError(
-                f"{path} is damaged, cut short or was edited: it does not hold {told[1].decode()} names with "
-                "the checksum of its header. Write it again by Vocabulary.save."
+                f"{path} is damaged, cut short, edited or of other line ends: it does not hold "
+                f"{told[1].decode()} names with the checksum of its header. Write it again by "
+                "Vocabulary.save."
             )
         names = (_unescape(line) for line in lines[:-1])
         return cls(names, None if told[3] is None else told[3].decode())
