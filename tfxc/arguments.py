@@ -88,7 +88,10 @@ def seed_int(value):
 
 def integers(values, name, limit=None, least=0):
     """Integers in [least, limit) as an array of their type, still mapped if they were; else a ValueError."""
-    values = np.asanyarray(values)
+    try:
+        values = np.asanyarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of integers, but: {error}") from error
     if not values.size:
         return values.astype(np.int64)
     if values.dtype.kind not in "iu":
@@ -132,6 +135,8 @@ def lists_as_tensors(inputs):
 def positions(values, size, name):
     """Positions int64 [V] in [0, size) of integers, below 0 from the end, or a mask [size]; or ValueError."""
     values = np.asarray(values)
+    if values.ndim > 1:
+        raise ValueError(f"{name} must have one dimension, but is of shape {values.shape}.")
     if values.dtype == bool:
         if values.shape != (size,):
             raise ValueError(f"{name} is a mask of shape {values.shape}, but it must be of shape ({size},).")

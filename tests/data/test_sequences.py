@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.data import Sequences, Vocabulary
+from tfxc.data import Column, Sequences, Vocabulary
 
 LETTERS = Vocabulary("abcd")
 
@@ -37,6 +37,15 @@ def test_parts():
         ([0, 1], [0, 2], {"times": [1.0]}, "2 items but times"),
         ([0, 1], [0, 2], {"times": [1.0, np.nan]}, "finite"),
         ([0, 1], [0, 2], {"times": [2.0, 1.0]}, "from_interactions"),
+        ([0, 1], [0, 2], {"columns": {"price": np.ones(2)}}, "'price' is of ndarray: pass Column.values."),
+        ([0, 1], [0, 2], {"columns": {5: Column(np.ones(2))}}, "names, which are texts, but got 5"),
+        (
+            [0, 1],
+            [0, 2],
+            {"columns": {"new_classes": Column(np.ones(2))}},
+            "must not be called 'new_classes'",
+        ),
+        ([[0], [0, 1]], [0, 2], {}, "items must be an array of integers, but: .*inhomogeneous"),
     ],
 )
 def test_parts_that_do_not_fit(items, offsets, extra, message):
@@ -126,6 +135,14 @@ def test_slices_match_python_slices():
     assert cut.user_ids == [str(u) for u in index]
     with pytest.raises(ValueError, match="0 <= start <= stop <= length"):
         sequences.slices([0], 0, [lengths[0] + 1])
+
+
+def test_what_chooses_no_sequences():
+    sequences = Sequences.from_lists(["abc"])
+    with pytest.raises(ValueError, match=r"index must have one dimension, but is of shape \(1, 1\)"):
+        sequences.select([[0]])
+    with pytest.raises(ValueError, match="stops must be integers, but are float64"):
+        sequences.slices([0], 0, [1.5])
 
 
 def test_select_by_mask_and_position():

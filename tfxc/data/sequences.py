@@ -8,15 +8,18 @@ import numpy as np
 from tfxc.arguments import integers, positions
 from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, decreases_inside, sort_by_time
+from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.data.names import Names, texts
 from tfxc.data.vocabulary import Vocabulary, name_ids
 
 # Names that the batches of the pipeline and of with_example_ids use for their own parts.
-_RESERVED = ("items", "exclude", "example_ids")
+_RESERVED = ("items", "exclude", "example_ids", NEW_CLASSES)
 
 
 def check_column_name(name: str):
-    """Raises ValueError for a name that the batches use for a part of their own."""
+    """Raises ValueError for a name that is no text, or that the batches use for a part of their own."""
+    if not isinstance(name, str):
+        raise ValueError(f"Columns go by names, which are texts, but got {name!r}.")
     if name in _RESERVED:
         raise ValueError(f"A column must not be called {name!r}, like a part of the batches: rename it.")
 
@@ -81,6 +84,11 @@ class Sequences:
             self._check_times()
         for name, column in self.columns.items():
             check_column_name(name)
+            if not isinstance(column, Column):
+                raise ValueError(
+                    f"columns must hold a tfxc.data.Column for each name, but {name!r} is of "
+                    f"{type(column).__name__}: pass Column(values)."
+                )
             if len(column.values) != num_items:
                 raise ValueError(f"There are {num_items} items but {len(column.values)} values of {name!r}.")
 
@@ -189,7 +197,8 @@ class Sequences:
             stops: [V] or scalar, one past the last item kept; `0 <= start <= stop <= length`.
         """
         index = positions(index, len(self), "index")
-        starts, stops = np.broadcast_to(starts, index.shape), np.broadcast_to(stops, index.shape)
+        starts = np.broadcast_to(integers(starts, "starts"), index.shape)
+        stops = np.broadcast_to(integers(stops, "stops"), index.shape)
         if ((starts < 0) | (stops < starts) | (stops > self.lengths[index])).any():
             raise ValueError("A slice must satisfy 0 <= start <= stop <= length of its sequence.")
         lengths = stops - starts
