@@ -1,3 +1,4 @@
+import datetime
 import pickle
 
 import numpy as np
@@ -39,6 +40,14 @@ def test_arrow_arrays_of_any_string_type():
         assert Names(pa.array(["x", "y"], kind)) == ["x", "y"]
     with pytest.raises(ValueError, match="1 of 2 names are null, the first at position 1"):
         Names(pa.array(["x", None]))
+
+
+def test_arrow_arrays_of_other_types_give_what_lists_do():
+    for values in ([True, False], [b"tea", b"rum"], [datetime.date(2024, 5, 1)]):
+        assert Names(pa.array(values)) == Names(values)
+    assert Names(pa.array(["tea", "rum"]).dictionary_encode()) == ["tea", "rum"]
+    with pytest.raises(ValueError, match="is not UTF-8: decode names first"):
+        Names(pa.array([b"\xff"]))
 
 
 def test_pickle_and_repr():
@@ -95,6 +104,15 @@ def test_names_of_several_dimensions_are_refused():
     for names in (pd.DataFrame({"name": ["a"]}), tf.constant([["a"]])):
         with pytest.raises(ValueError, match=r"Names must have one dimension, but are of shape \(1, 1\)"):
             Names(names)
+    for names in ([["tea"], ["rum"]], pa.array([["tea"]]), [np.array(["tea"])], [{"name": "tea"}]):
+        with pytest.raises(ValueError, match="Names must have one dimension, but hold "):
+            Names(names)
+
+
+@pytest.mark.parametrize("names", [None, 5, b"tea", tf.constant("tea"), tfxc.data.Vocabulary(["tea"])])
+def test_what_is_no_list_of_names_is_refused(names):
+    with pytest.raises(ValueError, match="Names must be a list of names, but are .*: pass a list"):
+        Names(names)
 
 
 @pytest.mark.parametrize("form", [set, frozenset])

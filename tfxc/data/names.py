@@ -13,6 +13,7 @@ from tfxc.arguments import positions
 _PER_BLOCK = 1 << 16
 _SHOWN = 10
 _FLOAT = float | np.floating
+_READY = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_integer
 
 
 class Names(Sequence):
@@ -25,8 +26,8 @@ class Names(Sequence):
         names: texts or UTF-8 bytes; an integer counts as its `str`. An Arrow array of strings is not copied.
 
     Raises:
-        ValueError: for a name that is missing (None, NaN, the missing values of pandas and Arrow) or a float;
-            for a set.
+        ValueError: for a name that is missing (None, NaN, the missing values of pandas and Arrow), a float or
+            a list; for a set, and for what is no list.
 
     Example:
         >>> names = Names(["ann", "bob", 7])
@@ -36,7 +37,7 @@ class Names(Sequence):
 
     def __init__(self, names: Iterable) -> None:
         array: Any = names.array if isinstance(names, Names) else names
-        if not isinstance(array, pa.Array) or pa.types.is_floating(array.type):
+        if not isinstance(array, pa.Array) or not any(is_kind(array.type) for is_kind in _READY):
             array = arrow_texts(texts(array))
         if array.null_count:
             raise ValueError(
@@ -86,8 +87,8 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     name that is missing (None, NaN, the missing values of pandas and Arrow) becomes None.
 
     Raises:
-        ValueError: for a name that is missing or a float, bytes that are not UTF-8, several dimensions, or a
-            set. `where` is the place of the names in the message.
+        ValueError: for a name that is missing or a float, bytes that are not UTF-8, several dimensions, a
+            set, or what is no list. `where` is the place of the names in the message.
     """
     if isinstance(names, set | frozenset):  # a dict is fine: its keys have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
@@ -101,6 +102,8 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
         names = names.numpy() if tf.is_tensor(names) else names
         if getattr(names, "ndim", 1) != 1:
             raise ValueError(f"Names{where} must have one dimension, but are of shape {names.shape}.")
+        if isinstance(names, bytes) or not isinstance(names, Iterable):
+            raise ValueError(f"Names{where} must be a list of names, but are {names!r}: pass a list.")
         names = list(names)
     kinds = set(map(type, names))  # fast for ten million names
     if kinds <= {str}:
@@ -112,6 +115,9 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
         return list(map(str, names))
     if any(issubclass(kind, _FLOAT) for kind in kinds):
         _refuse_floats(names, where)
+    nested = next((name for name in names if isinstance(name, list | dict | set | np.ndarray)), None)
+    if nested is not None:
+        raise ValueError(f"Names{where} must have one dimension, but hold {nested!r}.")
     own = [_text(name) for name in names]
     if not keep_missing and None in own:
         raise ValueError(
