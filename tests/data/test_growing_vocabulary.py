@@ -93,6 +93,23 @@ def test_a_file_holds_names_and_counts(tmp_path):
     assert train(loaded, more) == train(vocabulary, more)
 
 
+CONFIG = '"config": {"capacity": 2, "half_life": 5}, "num_uses": 3'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tea\n", "{", "[]", '{"names": []}', f'{{{CONFIG}, "names": ["a", "b"], "scores": [1]}}'),
+        f'{{{CONFIG}, "names": ["a", "a"], "scores": [1, 2]}}',
+        f'{{{CONFIG}, "names": ["a", "b", "c"], "scores": [1, 2, 3]}}',
+    ],
+)
+def test_a_file_that_is_none_is_refused(text, tmp_path):
+    (tmp_path / "names.json").write_text(text)
+    with pytest.raises(ValueError, match="names.json is no GrowingVocabulary, or is damaged"):
+        GrowingVocabulary.load(tmp_path / "names.json")
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"capacity.*0"):
         GrowingVocabulary(0)

@@ -130,12 +130,25 @@ class GrowingVocabulary(Vocabulary):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "GrowingVocabulary":
-        """Reads what `save` wrote."""
-        with open(local_path(path), encoding="utf-8") as file:
-            saved = json.load(file)
-        loaded = cls(**saved["config"])
-        names = np.frombuffer(json.dumps(saved["names"]).encode(), np.uint8)
-        loaded.restore({"names": names, "scores": saved["scores"], "num_uses": saved["num_uses"]})
+        """Reads what `save` wrote.
+
+        Raises:
+            ValueError: for another file.
+        """
+        path = local_path(path)
+        try:
+            with open(path, encoding="utf-8") as file:
+                saved = json.load(file)
+            loaded, names, scores = cls(**saved["config"]), saved["names"], np.float64(saved["scores"])
+            if not len(set(names)) == len(scores) == len(names) <= loaded.capacity:
+                raise ValueError(f"{len(set(names))} names, {len(scores)} counts, {loaded.capacity} rows")
+            names = np.frombuffer(json.dumps(names).encode(), np.uint8)
+            loaded.restore({"names": names, "scores": scores, "num_uses": saved["num_uses"]})
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path} is no GrowingVocabulary, or is damaged ({error!r}): write it again by "
+                "GrowingVocabulary.save. A Vocabulary has its own load."
+            ) from error
         return loaded
 
     def encoded(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
