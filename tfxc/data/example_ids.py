@@ -24,7 +24,7 @@ def with_example_ids(data):
 
     Raises:
         ValueError: for arrays of different lengths, inputs that already have ids, or a dataset that is
-            shuffled, repeated, or not deterministic.
+            shuffled, repeated, not deterministic, or of x alone.
 
     Example:
         >>> with_example_ids(np.zeros([3, 2]))["example_ids"].tolist()
@@ -36,6 +36,10 @@ def with_example_ids(data):
     """
     if isinstance(data, tf.data.Dataset):
         _refuse_shuffled(data)
+        if not isinstance(data.element_spec, tuple):
+            raise ValueError(
+                f"The examples must be (x, y) or (x, y, sample_weight), but are {data.element_spec}."
+            )
         return data.enumerate().map(
             lambda number, example: (_numbered(example[0], number), *example[1:]), tf.data.AUTOTUNE
         )

@@ -132,7 +132,8 @@ def flatten_example_ids(ids, where):
     if not ids.dtype.is_integer or ids.shape.rank != (1 if where is None else 2):
         wanted = "[B]" if where is None else "[B, T], one for each position of a sequence"
         raise ValueError(
-            f"The input example_ids must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}."
+            f"The input example_ids must hold integers {wanted}, but is {ids.dtype.name} {ids.shape}; "
+            "with_example_ids comes before batch."
         )
     return ids if where is None else tf.gather_nd(ids, where)
 
