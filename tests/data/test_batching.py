@@ -55,6 +55,8 @@ def test_seeds_and_epochs_that_are_far_apart_have_orders_of_their_own():
 def test_a_batch_has_rows(batch_size):
     with pytest.raises(ValueError, match="batch_size must be"):
         row_batches(4, batch_size, lambda rows: rows)
+    with pytest.raises(ValueError, match="num_rows must be"):
+        row_batches(batch_size, 4, lambda rows: rows)
 
 
 @pytest.mark.parametrize("seed", [1.5, 2**64, True])

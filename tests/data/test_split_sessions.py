@@ -26,7 +26,8 @@ def test_a_longer_silence_ends_a_session(gap, kind):
 
 
 @pytest.mark.parametrize(
-    "gap", ["half an hour", "30", "", -1, float("nan"), True, None, np.timedelta64("NaT")]
+    "gap",
+    ["half an hour", "30", "", -1, float("nan"), 1e300, f"{10**30}d", True, None, np.timedelta64("NaT")],
 )
 def test_what_is_no_gap(gap):
     with pytest.raises(ValueError, match="gap must be a duration such as '30min'"):

@@ -44,10 +44,19 @@ def test_ratio_split_deals_every_user_once():
     assert ratio_split(sequences, (0.7, 0.2, 0.1), seed=5).test.user_ids != parts[2]
 
 
-@pytest.mark.parametrize("fractions", [(0.8, 0.2), (0.9, 0.1, 0.0), (0.5, 0.3, 0.3), (1.2, -0.1, -0.1)])
+@pytest.mark.parametrize(
+    "fractions", [(0.8, 0.2), (0.9, 0.1, 0.0), (0.5, 0.3, 0.3), (1.2, -0.1, -0.1), (np.nan, 0.1, 0.1)]
+)
 def test_ratio_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="three positive numbers"):
         ratio_split(Sequences.from_lists(["ab"] * 50), fractions)
+
+
+def test_seeds_of_a_ratio_split():
+    sequences = Sequences.from_lists(["ab"] * 50)
+    assert len(ratio_split(sequences, seed=-1).test) == 5
+    with pytest.raises(ValueError, match="seed must be an integer"):
+        ratio_split(sequences, seed=0.5)
 
 
 def test_ratio_split_too_few():

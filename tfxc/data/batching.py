@@ -51,13 +51,13 @@ def row_batches(
         seed: decides, with the number of the epoch, the order of the rows; None keeps the given order.
 
     Raises:
-        ValueError: for a batch_size below 1, or a seed that is not an integer of 64 bits.
+        ValueError: for numbers below 1, or a seed that is not an integer of 64 bits.
 
     Example:
         >>> [rows.numpy().tolist() for rows in row_batches(5, 2, lambda rows: rows)]
         [[0, 1], [2, 3], [4]]
     """
-    batch_size = positive_int(batch_size, "batch_size")
+    num_rows, batch_size = positive_int(num_rows, "num_rows"), positive_int(batch_size, "batch_size")
     if seed is None:
         return _in_order(num_rows, batch_size, batch_of)
 

@@ -51,7 +51,7 @@ def _gap(gap) -> np.timedelta64:
     if found is not None:
         gap = float(found[1]) * _SECONDS[found[2]]
     is_number = isinstance(gap, int | float | np.number) and not isinstance(gap, bool | np.timedelta64)
-    own = np.timedelta64(round(gap * 10**6), "us") if is_number and np.isfinite(gap) else gap
+    own = np.timedelta64(round(gap * 10**6), "us") if is_number and abs(gap) < 2**43 else gap
     own = np.timedelta64(own) if isinstance(own, timedelta) else own
     if not isinstance(own, np.timedelta64) or np.isnat(own) or own < np.timedelta64(0):
         raise ValueError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfxc.arguments import seed_or_drawn
 from tfxc.data.sequences import Sequences
 from tfxc.data.times import UNITS, point_in_time, unit_of
 
@@ -89,7 +90,7 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
         >>> len(split.train), len(split.validation), len(split.test)
         (6, 2, 2)
     """
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+    if len(fractions) != 3 or not (min(fractions) > 0 and abs(sum(fractions) - 1) <= 1e-6):
         raise ValueError(f"fractions must be three positive numbers that sum to 1, not {tuple(fractions)}.")
     usable = np.flatnonzero(sequences.lengths >= 2)
     num_validation, num_test = (round(fraction * len(usable)) for fraction in fractions[1:])
@@ -98,7 +99,7 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
             f"{len(usable)} sequences of 2 items or more are too few to split by {tuple(fractions)}: a part "
             "would be empty. Use other fractions or more sequences."
         )
-    shuffled = np.random.default_rng(seed).permutation(usable)
+    shuffled = np.random.default_rng(seed_or_drawn(seed) % 2**64).permutation(usable)
     validation = np.sort(shuffled[:num_validation])
     test = np.sort(shuffled[num_validation : num_validation + num_test])
     in_train = np.ones(len(sequences), bool)
