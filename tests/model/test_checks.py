@@ -92,6 +92,8 @@ def test_data_without_an_example_are_refused():
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(2)
     for call in (
         lambda: model.fit(x[:0], y[:0]),
+        lambda: model.fit(None, y),
+        lambda: model.predict(None),
         lambda: model.fit(data.take(0)),
         lambda: model.fit(x, y, validation_data=(x[:0], y[:0])),
         lambda: model.fit(x, y, validation_data=data.take(0)),

@@ -111,7 +111,9 @@ def refuse_class_weight(class_weight):
 
 def refuse_empty(data, name):
     """Raises ValueError for arrays without a row, or a data set that is known to hold no batch."""
-    if isinstance(data, tf.data.Dataset):
+    if data is None:
+        is_empty = name == "x"  # Keras would train on nothing
+    elif isinstance(data, tf.data.Dataset):
         is_empty = tf.get_static_value(data.cardinality()) == 0
     else:
         shapes = [tuple(part.shape) for part in tf.nest.flatten(data) if hasattr(part, "shape")]
