@@ -56,6 +56,9 @@ def test_wrong_options_are_refused(optimizer_class):
     for wrong in (-0.1, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"weight_decay at least 0, .*got {wrong}"):
             optimizer_class(0.1, weight_decay=wrong)
+    for wrong in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match=f"learning_rate must be finite and at least 0, but got {wrong}"):
+            optimizer_class(wrong)
     with pytest.raises(ValueError, match="learning_rate must be a number, a schedule or a callable"):
         optimizer_class(None)
 

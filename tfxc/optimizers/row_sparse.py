@@ -63,6 +63,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         _check_options(type(self).__name__, options)
         if learning_rate is None:
             raise ValueError("learning_rate must be a number, a schedule or a callable, but got None.")
+        if isinstance(learning_rate, int | float) and not 0 <= learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be finite and at least 0, but got {learning_rate}.")
         name = name or type(self).__name__
         if weight_decay is not None and not 0 <= real_number(weight_decay, "weight_decay") < math.inf:
             raise ValueError(f"Expected weight_decay at least 0, or None for no decay; got {weight_decay}.")
