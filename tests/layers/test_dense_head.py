@@ -128,6 +128,7 @@ def test_mixed_precision_keeps_table_and_logits_in_float32(normalize):
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"temperature": None}, "temperature must be a number, but got None"),
         ({"temperature": float("nan")}, "temperature must be positive"),
+        ({"temperature": float("inf")}, "temperature must be positive and finite"),
         ({"row_offset": 1}, "row_offset must be 0 for a table of its own"),
         ({"row_offset": -1, "tied_to": "items"}, "row_offset must be an integer of at least 0, but got -1"),
         ({"row_offset": 2.5, "tied_to": "items"}, "row_offset must be an integer"),

@@ -53,6 +53,12 @@ def test_bad_sizes(name, bad):
         suggest_mach(**{"num_classes": 10, "dim": 4, "memory": 1e6, name: bad})
 
 
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_bad_memory(bad):
+    with pytest.raises(ValueError, match=f"memory must be a finite number of bytes, but got {bad}"):
+        suggest_mach(10, 4, bad)
+
+
 @pytest.mark.parametrize("bad", [0, 1])
 def test_bad_probabilities(bad):
     with pytest.raises(ValueError, match=rf"collision must be in \(0, 1\), but got {bad}"):

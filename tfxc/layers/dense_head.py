@@ -105,8 +105,8 @@ class DenseHead(Head):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         self.temperature = real_number(temperature, "temperature")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, but got {temperature}.")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature must be positive and finite, but got {temperature}.")
         self.row_offset = positive_int(row_offset, "row_offset", least=0)
         if row_offset and tied_to is None:
             raise ValueError(f"row_offset must be 0 for a table of its own (no tied_to), got {row_offset}.")

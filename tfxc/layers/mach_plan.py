@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tfxc.arguments import positive_int
+from tfxc.arguments import positive_int, real_number
 
 
 class MACHPlan(NamedTuple):
@@ -62,8 +62,11 @@ def suggest_mach(
     """
     num_classes, dim = positive_int(num_classes, "num_classes"), positive_int(dim, "dim")
     num_repetitions = positive_int(num_repetitions, "num_repetitions")
+    memory, collision = real_number(memory, "memory"), real_number(collision, "collision")
     if not 0 < collision < 1:
         raise ValueError(f"collision must be in (0, 1), but got {collision}.")
+    if not memory < math.inf:
+        raise ValueError(f"memory must be a finite number of bytes, but got {memory}.")
     bytes_a_bucket = 4 * (dim + 1)
     num_cells = int(memory) // bytes_a_bucket  # R · M
     for repetitions in range(num_repetitions, num_cells // 2 + 1):
@@ -74,7 +77,7 @@ def suggest_mach(
             return MACHPlan(buckets, repetitions, repetitions * buckets * bytes_a_bucket, bound)
     least = _least_cells(num_classes, collision, num_repetitions) * bytes_a_bucket
     raise ValueError(
-        f"{memory:,} bytes are too few to keep {num_classes:,} classes apart with probability "
+        f"{memory:,.0f} bytes are too few to keep {num_classes:,} classes apart with probability "
         f"{1 - collision:g}: that takes {least:,}. Raise memory or collision, or make the query narrower."
     )
 
