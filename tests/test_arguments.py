@@ -1,3 +1,4 @@
+import collections
 import inspect
 import os
 from pathlib import Path
@@ -97,6 +98,8 @@ def test_what_is_no_number_is_named(value):
         lambda epsilon: tfxc.optimizers.RowwiseAdagrad(epsilon=epsilon),
         lambda num_points: tfxc.metrics.propensities([1, 2], num_points),
         lambda a: tfxc.metrics.propensities([1, 2], 10, a=a),
+        lambda memory: tfxc.layers.suggest_mach(10, 4, memory),
+        lambda collision: tfxc.layers.suggest_mach(10, 4, 1e6, collision),
     ],
 )
 def test_a_number_that_is_none_is_named_wherever_it_is_given(named, value):
@@ -202,6 +205,11 @@ def test_a_pandas_index_that_is_not_that_of_the_class_ids_is_refused(index):
         by_class(numbers, "counts")
     assert by_class(numbers.reset_index(drop=True), "counts").dtype == np.float64
     assert by_class(numbers.to_numpy(), "counts").tolist() == by_class([5, 4, 3], "counts").tolist()
+
+
+def test_counts_by_class_id_are_refused_with_the_way_to_a_list():
+    with pytest.raises(ValueError, match=r"counts .* but are a Counter: pass .counts.get\(i, 0\) for i in"):
+        by_class(collections.Counter([0, 2, 2]), "counts")
 
 
 def test_lists_of_numbers_and_texts_are_tensors_and_those_of_arrays_stay():

@@ -104,7 +104,12 @@ def integers(values, name, limit=None, least=0):
 
 
 def by_class(values, name, dtype=np.float64):
-    """Numbers of the classes as an array; ValueError for a pandas object whose index is not 0, 1, 2, ..."""
+    """Numbers of the classes as an array; ValueError for a dict, or a pandas index other than 0, 1, 2, ..."""
+    if isinstance(values, dict):
+        raise ValueError(
+            f"{name} must hold a value for each class, [L], but are a {type(values).__name__}: pass "
+            f"[{name}.get(i, 0) for i in range(num_classes)] if its keys are class ids."
+        )
     if hasattr(values, "iloc") and not np.array_equal(np.asarray(values.index), np.arange(len(values))):
         raise ValueError(
             f"{name} come from pandas, but their index is not 0, 1, 2, ... as the class ids are: pass "

@@ -41,7 +41,7 @@ def class_groups(by) -> ClassGroups:
 
     Raises ValueError for values that are neither integers nor strings, ids without a name, or many groups.
     """
-    if isinstance(by, dict):
+    if isinstance(by, dict) and by.keys() == set(ClassGroups._fields):
         by = ClassGroups(decoded(by["ids"], _DTYPE, "group"), by["names"])
     values = by_class(by.ids if isinstance(by, ClassGroups) else by, "by", None)
     is_text = values.dtype.kind == "U" or all(isinstance(value, str) for value in values.flat)
