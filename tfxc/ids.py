@@ -56,13 +56,18 @@ def fitting_int32(ids, name):
 
 
 def padded_ids(ids, name):
-    """Class ids as a tensor [N, X], ragged ones padded with -1; or None. ValueError for another rank."""
+    """Class ids as a tensor [N, X], ragged ones padded with -1; or None. ValueError for others."""
     if ids is None:
         return None
     if isinstance(ids, tf.RaggedTensor):
         # An unsigned type has no -1.
         ids = (tf.cast(ids, tf.int64) if ids.dtype.is_unsigned else ids).to_tensor(PADDING)
-    ids = tf.convert_to_tensor(ids)
+    try:
+        ids = tf.convert_to_tensor(ids)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be class ids [N, X], padded with -1 or tf.ragged.constant(lists), but: {error}"
+        ) from error
     if ids.shape.rank not in (2, None):
         raise ValueError(
             f"{name} must be class ids [N, X], one row for each query, or [1, X] for all queries, but got "
