@@ -1,8 +1,13 @@
 import pytest
 import tensorflow as tf
 
-from tfxc.model.fit import clean_errors
-from tfxc.require import finite_rows, in_range, require
+from tfxc.require import clean_errors, finite_rows, in_range, require, sentence_of
+
+FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
+GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent call last):\n{FRAMES}"
+UNAVAILABLE = "<stack traces unavailable>\n"
+RAISED = '  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: '
+NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
 
 
 def at_most_three(x):
@@ -80,3 +85,29 @@ def test_in_a_graph_it_is_one_op_that_runs_though_nobody_reads_it():
     assert kinds.count("Assert") == 1 and not concrete.graph.as_graph_def().library.function
     with pytest.raises(tf.errors.InvalidArgumentError, match="Too large"):
         concrete(tf.constant(7, tf.int64))
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "Too large: 5 of 3",
+        f"{GRAPH}Too large: 5 of 3{NODE}",
+        f"Graph execution error:\n\nToo large: 5 of 3{NODE}",
+        f"{GRAPH.replace(FRAMES, UNAVAILABLE)}assertion failed: [Too large: 5] [of] [3]{NODE}",
+        f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
+        f"{GRAPH}{RAISED}Too large: 5 of 3\n\n{NODE}",
+        f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
+        "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
+    ],
+)
+@pytest.mark.parametrize("num_frames", [2, 3])
+def test_the_sentence_is_found(report, num_frames):
+    report = report.replace(FRAMES, "\n\n".join(FRAMES.split("\n\n")[:num_frames]) + "\n\n")
+    assert sentence_of(report) == "Too large: 5 of 3"
+
+
+def test_a_plain_error_is_left_alone():
+    plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
+    with pytest.raises(tf.errors.InvalidArgumentError) as error, clean_errors():
+        raise plain
+    assert error.value is plain and error.value.__cause__ is None

@@ -10,30 +10,6 @@ from long_cases import long_after
 from tensorflow.python.util import tf_stack
 
 from tfxc._keras import keras
-from tfxc.model.fit import clean_errors, sentence_of
-
-FRAMES = '  File "a.py", line 1, in f\n\n  File "b.py", line 2, in g\n\n  File "c.py", line 3, in h\n\n'
-GRAPH = f"Graph execution error:\n\nDetected at node x defined at (most recent call last):\n{FRAMES}"
-RAISED = '  File "d.py", line 4, in rows\n    raise ValueError(\n\nValueError: '
-NODE = "\n\t [[{{node x}}]] [Op:__inference_step_7]"
-
-
-@pytest.mark.parametrize(
-    "report",
-    [
-        "Too large: 5 of 3",
-        f"{GRAPH}Too large: 5 of 3{NODE}",
-        f"Graph execution error:\n\nToo large: 5 of 3{NODE}",
-        f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
-        f"{GRAPH}{RAISED}Too large: 5 of 3\n\n{NODE}",
-        f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
-        "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
-    ],
-)
-@pytest.mark.parametrize("num_frames", [2, 3])
-def test_the_sentence_is_found(report, num_frames):
-    report = report.replace(FRAMES, "\n\n".join(FRAMES.split("\n\n")[:num_frames]) + "\n\n")
-    assert sentence_of(report) == "Too large: 5 of 3"
 
 
 @pytest.mark.long
@@ -47,13 +23,6 @@ def test_ids_of_another_vocabulary_are_told_as_such(call):
         model.fit(x, y, verbose=0, shuffle=False) if call == "fit" else model.predict(x, verbose=0)
     wanted = r"indices\[1,1\] = 7 is not in \[0, 5\)\. If an Embedding .* another vocabulary"
     assert re.match(wanted, error.value.message)
-
-
-def test_a_plain_error_is_left_alone():
-    plain = tf.errors.InvalidArgumentError(None, None, "Too large.")
-    with pytest.raises(tf.errors.InvalidArgumentError) as error, clean_errors():
-        raise plain
-    assert error.value is plain and error.value.__cause__ is None
 
 
 @pytest.fixture

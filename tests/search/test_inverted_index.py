@@ -25,6 +25,15 @@ def skewed(num_classes):
     return lengths[:, np.newaxis] * random.standard_normal((num_classes, 8)).astype(np.float32)
 
 
+@pytest.mark.traced
+def test_the_error_of_a_search_begins_with_what_is_wrong(small):
+    head, index = small
+    query = head.effective_query(queries(2, 6))
+    for wrong in ({"exclude": [[60]]}, {"allow": [[60]]}, {"num_probes": tf.constant(0)}):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="^An .*ed class id is outside|^num_probes"):
+            index.top_k(query, 2, **wrong)
+
+
 @pytest.mark.parametrize("dtype", long_after(1, "int8", "float32", "bfloat16"))
 def test_fewer_bits_lose_little(dtype):
     vectors, query = clustered(3000, 16, num_clusters=20), queries(300, 16)

@@ -20,11 +20,12 @@ from tfxc.model.checks import (
     require_finite_inputs,
     require_finite_step,
 )
-from tfxc.model.fit import clean_errors, clean_ranking
+from tfxc.model.fit import clean_ranking
 from tfxc.model.growing import begin_anew
 from tfxc.model.inputs import first_input, flatten_reserved, split_inputs
 from tfxc.model.step import example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
+from tfxc.require import clean_errors
 
 
 class BatchMixin:

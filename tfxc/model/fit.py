@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import re
 
 import tensorflow as tf
 
@@ -26,9 +25,8 @@ from tfxc.mining.hard_negative_mining import warn_without_mining
 from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty
 from tfxc.model.fresh_cache import with_fresh_cache
 from tfxc.model.growing import Growth
+from tfxc.require import clean_errors
 from tfxc.step_clock import EPOCH
-
-_NO_ROW = re.compile(r"indices\[[\d,]*\] = -?\d+ is not in \[0, \d+\)")  # the error of TensorFlow's gather
 
 
 def bound_arguments(method, *args, **kwargs):
@@ -121,38 +119,3 @@ def clean_ranking():
     """An error begins with what is wrong, and scores of no class may be infinite."""
     with clean_errors(), infinity_is_meant(in_graphs=False):
         yield
-
-
-@contextlib.contextmanager
-def clean_errors(position=None):
-    """Raises an InvalidArgumentError anew with its own sentence, and position; the report is its cause."""
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        sentence = sentence_of(error.message)
-        # An error that is a sentence already has the report as its cause, which Keras cuts off.
-        cause = error.__cause__ or error.__context__ if sentence == error.message else error
-        if position is not None:
-            sentence = f"{sentence.removesuffix('.')}. It was {position}."
-        if sentence == error.message:
-            raise error from cause
-        raise tf.errors.InvalidArgumentError(error.node_def, error.op, sentence) from cause
-
-
-def sentence_of(report):
-    """The message of an op, out of TensorFlow's and Keras's report; any other text as it stands."""
-    text = re.sub(r".*\x1b\[1m(.*?)\x1b\[0m.*", r"\1", report, flags=re.DOTALL)  # Keras prints it bold
-    text = re.split(r'\s*\n  File "[^\n]*\n', text)[-1].strip()  # after the last line of the trace
-    text = text.removeprefix("Graph execution error:").lstrip()  # that of an op without a trace
-    text = re.sub(r"^Node: [^\n]*\n", "", text).split("\n\t [[{{node")[0]
-    if text.startswith("raise "):  # of a Python function that a graph calls
-        text = re.split(r"\n\w*Error: ", text, maxsplit=1)[-1].strip()
-    asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)
-    if asserted:
-        text = asserted[1].replace("] [", " ")
-    if _NO_ROW.fullmatch(text):
-        text += (
-            ". If an Embedding of the encoder looks up the inputs, its table has no such row: were they "
-            "made with another vocabulary, or does the table lack a row for padding, num_classes + 1 in all?"
-        )
-    return text

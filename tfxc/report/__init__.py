@@ -5,10 +5,10 @@ import numpy as np
 from tfxc.arguments import by_class, positive_int
 from tfxc.atomic_write import atomic_write
 from tfxc.model.classifier import ExtremeClassifier
-from tfxc.model.fit import clean_errors
 from tfxc.report.measurements import measure
 from tfxc.report.page import page_of
 from tfxc.report.plots import require_matplotlib
+from tfxc.require import clean_errors
 
 
 def report(

@@ -12,6 +12,7 @@ from tfxc.aligned import taken_over
 from tfxc.arguments import count_tensor, one_of, positive_int, real_number, require_count
 from tfxc.class_vectors import blocks, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
+from tfxc.require import clean_errors
 from tfxc.scored import BestClasses
 from tfxc.search.attributes import Attributes
 from tfxc.search.attributes_in_cells import AttributesInCells
@@ -268,8 +269,8 @@ class InvertedIndex(keras.layers.Layer):
         # Tensors: the search would be traced again for every list.
         exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")
         allow = padded_ids(allow, "allow")
-        search = self._search.value
-        return BestClasses(*search.top_k(query, k, exclude, allow, num_probes))
+        with clean_errors():
+            return BestClasses(*self._search.value.top_k(query, k, exclude, allow, num_probes))
 
     def for_serving(self, attributes: Attributes | None = None) -> CellSearch:
         """The search for a graph that is saved, and that runs only once it is loaded.
