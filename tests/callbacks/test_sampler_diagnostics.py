@@ -102,6 +102,15 @@ def test_what_cannot_be_measured_is_refused():
     for sampler, message in ((None, "needs a model with a sampler"), (dns, "cannot measure DNS")):
         with pytest.raises(ValueError, match=message):
             fit(make_model(sampler=sampler), SamplerDiagnostics(*PROBE))
+    with pytest.raises(ValueError, match="measures on examples, but got none"):
+        SamplerDiagnostics(PROBE[0][:0], PROBE[1][:0])
+
+
+@pytest.mark.traced
+def test_examples_that_do_not_fit_are_told_without_a_report():
+    model, diagnostics = midx_model(), SamplerDiagnostics(PROBE[0], PROBE[1][:5])
+    with pytest.raises(ValueError, match="^There must be one row of labels for each query"):
+        fit(model, SamplerRefresh(every=3), diagnostics)
 
 
 def test_class_vectors_that_are_computed_are_those_of_now():

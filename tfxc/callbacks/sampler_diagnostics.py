@@ -56,6 +56,8 @@ class SamplerDiagnostics(StepCallback):
         self.x, self.y = tf.nest.map_structure(
             lambda part: part if tf.is_tensor(part) else tf.convert_to_tensor(part), (x, y)
         )
+        if any(0 in part.shape[:1] for part in tf.nest.flatten((self.x, self.y))):
+            raise ValueError("SamplerDiagnostics measures on examples, but got none: pass at least one.")
         self.every = every
 
     def on_train_begin(self, logs=None):
@@ -74,7 +76,7 @@ class SamplerDiagnostics(StepCallback):
                 f"SamplerDiagnostics cannot measure {type(sampler).__name__}, whose expected counts nobody "
                 "knows: leave the callback out."
             )
-        self._measure = tf.function(self._quality)
+        self._measure = tf.function(self._quality, autograph=False)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
