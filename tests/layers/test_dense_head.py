@@ -38,6 +38,7 @@ def test_every_way_to_a_logit_agrees(name, num_queries, num_classes, dim):
     assert last.shape == (1, layer.effective_dim)
     np.testing.assert_allclose(effective @ tf.transpose(last), want[:, -1:], **CLOSE)
     some = layer.class_vectors_of(tf.constant([num_classes - 1, 0]))
+    np.testing.assert_array_equal(some, layer.class_vectors_of([num_classes - 1, 0]))
     np.testing.assert_allclose(effective @ tf.transpose(some), want[:, [-1, 0]], **CLOSE)
 
 

@@ -301,7 +301,7 @@ class DenseHead(Head):
     def _rows(self, class_ids):
         """Raw rows [n, D]; a tied table gets a gradient of the same kind as the encoder's lookups give."""
         read = gather_rows if self.tied_to is None else tf.gather
-        return read(self.table_variable, class_ids + self.row_offset)
+        return read(self.table_variable, tf.add(class_ids, self.row_offset))
 
     def vectors(self, rows, bias=None) -> tf.Tensor:
         """Class vectors [n, effective_dim] from raw rows [n, D] and, if the head has them, biases [n]."""
