@@ -32,8 +32,8 @@ def refuse_names(labels):
     if isinstance(labels, str | bytes) or dtype.startswith(("str", "bytes")):
         raise ValueError(
             "Labels must be integer class ids, but are strings: turn names into ids first, by "
-            "tfxc.data.Vocabulary(names).encode(labels), or, of a model with a GrowingVocabulary, by "
-            "vocabulary.encoded(dataset)."
+            "tfxc.data.Vocabulary(names).encode(labels). Give a model with a GrowingVocabulary a "
+            "tf.data.Dataset: to fit one of names, to evaluate vocabulary.encoded(dataset)."
         )
 
 

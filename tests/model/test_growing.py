@@ -1,3 +1,4 @@
+import gc
 import itertools
 
 import numpy as np
@@ -180,3 +181,29 @@ def test_what_does_not_go_with_such_names_is_refused():
         tfxc.change_classes(model, ["a"])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"distinct names.*24 rows"):
         model.fit(log(0, 100, 40, batch_size=40), verbose=0)
+
+
+def test_a_vocabulary_belongs_to_one_model():
+    model = made()
+    other = [keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)]), tfxc.layers.DenseHead(24)]
+    with pytest.raises(ValueError, match="belongs to another model, .*: make one for each model"):
+        tfxc.ExtremeClassifier(*other, class_names=model.vocabulary)
+    vocabulary = GrowingVocabulary(24)
+    for _ in range(2):  # in a notebook, a model that is gone is made again
+        model = tfxc.ExtremeClassifier(*other, class_names=vocabulary)
+        assert model.vocabulary is vocabulary
+        del model
+        gc.collect()
+
+
+def test_weights_without_their_names_are_told_of(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    made().save_weights(path)
+    with pytest.warns(UserWarning, match="the rows have no names, .*GrowingVocabulary.load"):
+        made().load_weights(path)
+
+
+def test_names_in_arrays_are_refused_with_what_fit_takes():
+    names = np.array([["a"] * LENGTH])
+    with pytest.raises(ValueError, match="GrowingVocabulary a tf.data.Dataset: to fit one of names"):
+        made().fit(names, names[:, 0], verbose=0)

@@ -1,6 +1,7 @@
 """A model whose classes get other names while it trains: its data, and rows that begin anew."""
 
 import contextlib
+import weakref
 
 import tensorflow as tf
 
@@ -16,6 +17,9 @@ from tfxc.optimizers.slots import AVERAGES, slots_of
 from tfxc.samplers.class_counts import RunningCounts
 
 _NUM_FRESH = 256
+_OWNERS: weakref.WeakValueDictionary = (
+    weakref.WeakValueDictionary()
+)  # the model of each vocabulary, by its id
 
 
 class Growth(LogFreeCallback, FitCallback):
@@ -76,6 +80,11 @@ def require_growing(model):
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise ValueError(
             "A model with a GrowingVocabulary trains on one device: make it outside of a strategy."
+        )
+    if _OWNERS.setdefault(id(model.vocabulary), model) is not model:
+        raise ValueError(
+            "The GrowingVocabulary belongs to another model, whose training changes its names: make one for "
+            "each model."
         )
 
 

@@ -14,6 +14,7 @@ from tfxc.atomic_write import atomic_write
 from tfxc.cluster.place import require_one_machine
 from tfxc.data.growing_vocabulary import GrowingVocabulary
 from tfxc.data.names import Names
+from tfxc.data.warn import warn
 from tfxc.layers.adapted import follow_weights
 from tfxc.layers.class_cache import expire_class_vectors
 from tfxc.model.checks import refuse_consumed
@@ -139,6 +140,11 @@ class SavingMixin:
             status = super().load_weights(filepath, *args, **kwargs)
         expire_class_vectors(self.head)
         follow_weights(self)
+        if self.vocabulary is not None and not len(self.vocabulary):
+            warn(
+                "The weights are loaded, but the rows have no names, which only model.save keeps with them: "
+                "make the model with class_names=GrowingVocabulary.load(path), of vocabulary.save(path)."
+            )
         return status
 
     def _state(self):
