@@ -1,6 +1,7 @@
 """One attribute of the classes: the values that a user gives, as a table, and what requests want of it."""
 
 import re
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -200,21 +201,35 @@ def _flat(values, what):
         if isinstance(values, tf.RaggedTensor) and values.shape.rank == 2:
             values, num_values = values.flat_values, values.row_lengths().numpy()
         values = tf.convert_to_tensor(values).numpy() if tf.is_tensor(values) else values
-        values = by_class(values, what, None) if hasattr(values, "iloc") else values
+        values = by_class(values, "values", None) if hasattr(values, "iloc") else values
         if any(isinstance(own, list | tuple | np.ndarray) for own in values):
             if any(isinstance(own, str | bytes) for own in values):
                 raise ValueError("got single strings among lists.")
             num_values = np.array([len(own) for own in values])
             values = [value for own in values for value in own] or tf.zeros([0], tf.string)
-        values = tf.convert_to_tensor(values)
+        given, values = values, tf.convert_to_tensor(values)
         if values.dtype.is_integer:
             values = fitting_int32(values.numpy(), what)
+        if values.dtype.is_floating:
+            _warn_of_rounded(np.asarray(given, np.float64), what)
         values = _typed(values)
         if values.shape.rank != 1 or values.dtype not in _PADDING_OF:
             raise ValueError(f"got {values.dtype.name} {values.shape}.")
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise ValueError(f"{what} must be {_WANTED}: {error}") from error
     return values, num_values
+
+
+def _warn_of_rounded(values, what):
+    """Warns of whole numbers float64, such as times in seconds, that float32 rounds."""
+    with np.errstate(all="ignore"):
+        rounded = np.flatnonzero((values % 1 == 0) & (values.astype(np.float32) != values))
+    if rounded.size:
+        warnings.warn(
+            f"{what} are kept as float32, which rounds {values.flat[rounded[0]]:.0f}, so that limits are not "
+            "met exactly: count from a later start, or in larger units.",
+            stacklevel=6,
+        )
 
 
 def rows_of(given, name, dtype):

@@ -15,9 +15,9 @@ class Attributes(tf.Module):
 
     Strings, integers and booleans are values: ``where_<name>`` [N, V] lists those of which a class must have
     one. Floats are numbers: ``where_<name>_min`` and ``where_<name>_max`` [N, V] are limits that a class may
-    meet exactly; of several limits the tightest counts. One row [1, V] is for all queries. A width of 0
-    restricts nothing, nor does a row of padding alone: "", -1, or NaN for a limit. A class must pass
-    whatever is wanted. A value that no class has leaves none.
+    meet exactly, in float32; of several limits the tightest counts. One row [1, V] is for all queries. A
+    width of 0 restricts nothing, nor does a row of padding alone: "", -1, or NaN for a limit. A class must
+    pass whatever is wanted. A value that no class has leaves none.
 
     Args:
         given: a dict, name -> values of the L classes in the order of their ids: [L]; or, for several values
