@@ -162,10 +162,10 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         return [kept[name] for name in names]
 
     def _find_owners(self, variables):
-        if not self._layers.value[0]:
+        if not all(self._layers.value):
             raise ValueError(
-                "This MultiOptimizer was made from the config of one that had not been built, and a config "
-                "holds no layers: make a new one with its layers."
+                "An optimizer of this MultiOptimizer has no layers, as after the config of one that was not "
+                "built: make a new one with its layers."
             )
         owners = {id(variable): 0 for variable in variables}
         for i, layers in enumerate(self._layers.value, 1):
