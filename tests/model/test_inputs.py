@@ -136,9 +136,11 @@ def test_sequence_ids_reach_the_sampler():
     assert seen == [[1, 2, 3, 4, 5]]
 
 
-def encoder_of_two():
-    b, c = (keras.Input((DIM,), name=name) for name in "bc")
-    return keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c])))
+def encoder_of_two(names="bc"):
+    b, c = (keras.Input((DIM,), name=name) for name in names)
+    return keras.Model(
+        {names[0]: b, names[1]: c}, keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c]))
+    )
 
 
 @pytest.mark.long
@@ -163,6 +165,14 @@ def test_inputs_that_an_encoder_has_not_are_passed_over(form):
     for each in (more, ordered):
         np.testing.assert_array_equal(model.queries(each), model.queries(own))
     model.fit(*given(more, y), verbose=0)
+
+
+def test_an_encoder_has_no_inputs_by_the_names_that_the_model_reads():
+    inputs = {"exclude": tf.zeros([2, DIM]), "c": tf.zeros([2, DIM])}
+    with pytest.raises(
+        ValueError, match="encoder has inputs called .'exclude'., which the model reads itself"
+    ):
+        split_inputs(inputs, encoder_of_two(["exclude", "c"]))
 
 
 def test_classes_to_allow_are_no_inputs():

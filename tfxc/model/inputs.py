@@ -98,6 +98,12 @@ def _warn_of_misspelt(inputs, encoder):
         return
     own, by_key = {tensor.name.split(":")[0] for tensor in tensors}, getattr(encoder, "input", None)
     own |= set(by_key if isinstance(by_key, dict) else ())
+    taken = sorted(own & set(_RESERVED) & set(inputs))
+    if taken:
+        raise ValueError(
+            f"The encoder has inputs called {taken}, which the model reads itself and does not hand on: "
+            "rename them, keras.Input(..., name=...)."
+        )
     if "allow" in inputs and "allow" not in own:
         raise ValueError(
             "Inputs may hold 'exclude', but not 'allow': pass it to model.rank(..., allow=) or to an export."
