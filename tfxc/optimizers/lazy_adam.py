@@ -22,8 +22,8 @@ class LazyAdam(RowSparseOptimizer):
     again. The bias correction uses the global step count, the same for all rows. Plain Adam would also decay
     the moments and move the row by its momentum. Making up for the decay alone, ``m beta_1^skipped`` and
     ``v beta_2^skipped`` before the next gradient, is worse: of a rarely touched row, m then holds little but
-    ``1 - beta_1`` of the last gradient. Measured over three seeds, without against with that decay: NDCG@10
-    of SASRec on Diginetica .182-.185 against .175-.177 (``benchmarks/lazy_adam_decay.py``).
+    ``1 - beta_1`` of the last gradient (measured in docs/benchmarks/recommendation.md, "Moments of rows that
+    rest").
 
     A dense gradient takes TensorFlow's fused Adam, with the numbers of ``keras.optimizers.Adam``.
 
