@@ -28,6 +28,7 @@ from tfxc.model.checks import (
 )
 from tfxc.model.fit import (
     bound_arguments,
+    clean_errors,
     clean_ranking,
     joined_by_callbacks,
     require_ready,
@@ -47,7 +48,6 @@ from tfxc.model.inputs import (
 )
 from tfxc.model.saving import SavingMixin
 from tfxc.model.step import build_parts, check_kinds, check_loss, require_sampler
-from tfxc.require import clean_errors
 from tfxc.samplers.sampler import Sampler
 from tfxc.serving.export import ServingMixin
 
