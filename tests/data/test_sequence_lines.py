@@ -36,7 +36,7 @@ def test_bad_user_lines(tmp_path):
         read_sequences(written(tmp_path, data))
     assert "line 2: the user 'v' has no items" in str(error.value)
     assert "line 3: the user 'u' already has line 1" in str(error.value)
-    assert "line 4: not UTF-8" in str(error.value)
+    assert "line 4: not UTF-8 at byte 2: b'w \\xff\\n'; save the file as UTF-8" in str(error.value)
     with pytest.warns(UserWarning, match="left out"):
         sequences = read_sequences(written(tmp_path, data), on_error="skip")
     assert sequences.user_ids == ["u", "x"] and sequences.vocabulary.names == ["i", "j", "k"]

@@ -70,8 +70,9 @@ class LineReader:
                 try:
                     text = line.decode()
                 except UnicodeDecodeError as error:
-                    why = f"not UTF-8 at byte {error.start}: {line[:40]!r}; pass the file's encoding"
-                    self.bad.reject(number, why)
+                    why = f"not UTF-8 at byte {error.start}: {line[:40]!r}"
+                    remedy = "save the file as UTF-8, or pass encoding= where a reader takes it"
+                    self.bad.reject(number, f"{why}; {remedy}")
                 else:
                     yield text.removeprefix(_MARK) if number == 1 else text
         _logger.info("%s: %d lines", self.path, self.number)
