@@ -313,6 +313,14 @@ def test_folders_that_name_a_partition(days, tmp_path):
     )
 
 
+def test_folders_that_name_numbers_and_texts_name_texts(tmp_path):
+    for shop in ("7", "north", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"shop={shop}").mkdir()
+        as_parquet(pa.table({"u": [shop], "i": ["tea"]}), tmp_path / f"shop={shop}" / "part.x")
+    column = from_frame(tmp_path, "u", "i", columns=["shop"]).columns["shop"]
+    assert column.vocabulary.names == ["7", "north"] and column.values.tolist() == [0, -1, 1]
+
+
 def test_names_of_columns_are_texts():
     frame = pandas.DataFrame([["ann", "tea", 1]])  # as of a file without a header
     for roles in ((0, 1), (0, 1, 2)):

@@ -20,6 +20,7 @@ from tfxc.data.table import (
     without_categories,
 )
 
+_NUMBER = re.compile(r"-?\d{1,18}")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _HINT = "Files other than .csv, .tsv, .inter, .txt and .jsonl, also packed, are read as Parquet. "
 
@@ -34,7 +35,9 @@ def open_parquet(files: list[File], columns: list[str], text: list[str], name: s
     system, paths = files[0].system, [file.path for file in files]
     try:
         dataset = pyarrow.dataset.dataset(paths, format="parquet", filesystem=system)
-        parts = [(part, _partitions(part, text)) for part in dataset.get_fragments()]
+        parts = [(part, _partitions(part)) for part in dataset.get_fragments()]
+        numbers = _numbers([keys for _, keys in parts], text)
+        parts = [(part, _scalars(keys, numbers)) for part, keys in parts]
         schema = _common_schema(name, parts, columns)
         num_rows = dataset.count_rows()
     except (pa.ArrowException, OSError, UnicodeError) as error:
@@ -43,16 +46,30 @@ def open_parquet(files: list[File], columns: list[str], text: list[str], name: s
     return Table(name, schema, (converted(batch, schema) for batch in batches), num_rows)
 
 
-def _partitions(part, text) -> dict[str, pa.Scalar]:
+def _partitions(part) -> dict[str, str | None]:
     """Returns the values that the folders of a file name, but for columns of the file."""
     found = [map(unquote, folder.split("=", 1)) for folder in part.path.split("/")[:-1] if "=" in folder]
-    values = {}
-    for name, value in found:
-        if name not in part.physical_schema.names:
-            is_number = name not in text and re.fullmatch(r"-?\d{1,18}", value)
-            own = None if value == _NULL else int(value) if is_number else value
-            values[name] = pa.scalar(own, pa.int64() if is_number else pa.string())
-    return values
+    known = part.physical_schema.names
+    return {name: None if value == _NULL else value for name, value in found if name not in known}
+
+
+def _numbers(keys, text) -> set[str]:
+    """Returns the names of keys whose values all look like integers, but for those in `text`."""
+    values = {(name, value) for own in keys for name, value in own.items() if value is not None}
+    numbers, others = set(text), set(text)
+    for name, value in values:
+        (numbers if _NUMBER.fullmatch(value) else others).add(name)
+    return numbers - others
+
+
+def _scalars(keys, numbers) -> dict[str, pa.Scalar]:
+    """Returns values of folders as integers, if their name is in `numbers`, or texts."""
+    return {
+        name: pa.scalar(value and int(value), pa.int64())
+        if name in numbers
+        else pa.scalar(value, pa.string())
+        for name, value in keys.items()
+    }
 
 
 def _batches(system, parts, columns) -> Iterator[pa.RecordBatch]:
