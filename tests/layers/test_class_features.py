@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import tensorflow as tf
 from classifier_checks import dense_encoder, learnable
 from encoded_checks import DIM, FEATURES, NUM_CLASSES, head_of, tower
@@ -33,10 +34,19 @@ def test_features_of_data_frames_and_lists():
     assert EncodedHead(tower(), FEATURES.tolist()).features.shape == FEATURES.shape
     frame = pd.DataFrame(of_arrays)
     assert EncodedHead(tower(), frame[["a", "a"]]).features.shape == (2, 2)
-    for bad in (frame, {"a": np.array([1, None])}, [[1, 2], [3]]):
-        message = r"Features .* cannot be one array.* columns: \{name: .*to_numpy"
+    for bad in (frame, {"a": np.array([1, None])}, [[1, 2], [3]], scipy.sparse.eye(3, format="csr")):
+        message = r"Features .* cannot be one array.* columns: \{name: .*to_numpy"  # in one line
         with pytest.raises(ValueError, match=message):
             EncodedHead(tower(), bad)
+
+
+def test_a_class_whose_features_are_not_finite_is_named():
+    values = np.where(np.arange(NUM_CLASSES) == 2, np.nan, 1.0)
+    for bad in ({"a": FEATURES, "b": values}, {"a": FEATURES, "b": values.astype(np.float16)}):
+        with pytest.raises(ValueError, match="Got features that are not finite, NaN or infinity in row 2"):
+            EncodedHead(tower(), bad)
+    half = np.full(NUM_CLASSES, 6e4, np.float16)  # the sum is infinite
+    assert EncodedHead(tower(), {"a": half}).features["a"].dtype == tf.float16
 
 
 def test_a_batched_dataset_of_features_is_refused():

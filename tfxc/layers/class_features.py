@@ -35,11 +35,12 @@ class ClassFeatures:
     def set(self, features):
         """Takes the features of all classes, in the place of others if there are some.
 
-        Raises ValueError for another number of classes, or shapes other than before.
+        Raises ValueError for another number of classes, shapes other than before, or NaN and infinity.
         """
         features = as_tensors(features)
         if num_rows(features) != self.num_classes:
             raise ValueError(f"Got features of {num_rows(features)} classes for {self.num_classes}.")
+        _require_finite(features, "Got features")
         if self.variables is None:
             # TensorFlow's own class: no strategy's scope copies the features or puts them elsewhere.
             with tf.device("CPU"):
@@ -85,9 +86,7 @@ class ClassFeatures:
                 f"new_rows was asked for the features of {len(added)} classes as arrays, nested like "
                 f"{_structure(features)}, but returned {given(added)!r}."
             )
-        for part in tf.nest.flatten(of_added):
-            if part.dtype.is_floating and not np.all(np.isfinite(tf.cast(part, tf.float32))):
-                raise ValueError(f"new_rows returned features that are not finite: {part.numpy()!r}.")
+        _require_finite(of_added, "new_rows returned features")
         return tf.nest.map_structure(
             lambda part, own: tf.tensor_scatter_nd_update(
                 part, added[:, np.newaxis], tf.cast(own, part.dtype)
@@ -138,9 +137,10 @@ def as_tensors(features):
             return _plain(tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features)))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"Features that came as {type(features).__name__} cannot be one array: {error} Pass arrays "
-                "of numbers or texts, and of a data frame of both a dict of its columns: {name: "
-                "frame[name].to_numpy() for name in frame}."
+                f"Features that came as {type(features).__name__} cannot be one array: "
+                f"{str(error).partition(chr(10))[0]} Pass arrays of numbers or texts, with as many for each "
+                "class, and of a data frame of both a dict of its columns: {name: frame[name].to_numpy() for "
+                "name in frame}."
             ) from error
 
 
@@ -153,6 +153,16 @@ def num_rows(features):
             f"{[tuple(part.shape) for part in tf.nest.flatten(features)]}."
         )
     return sizes.pop()
+
+
+def _require_finite(features, what):
+    """Raises ValueError for floats among features that are not finite, and names a class."""
+    for part in tf.nest.flatten(features):
+        # A sum that is finite has finite terms, and needs no memory.
+        if part.dtype.is_floating and not tf.math.is_finite(tf.reduce_sum(part)):
+            bad = tf.where(~tf.math.is_finite(part))
+            if len(bad):
+                raise ValueError(f"{what} that are not finite, NaN or infinity in row {int(bad[0, 0])}.")
 
 
 def _plain(nest):
