@@ -160,8 +160,9 @@ def test_no_example_and_a_layer_that_was_never_called():
 @pytest.mark.both_keras
 def test_mixed_precision_adds_chunks_in_the_precision_of_weights():
     encoder = tower(dtype="mixed_bfloat16")
+    cached = GradCache(encoder, 5, dtype="mixed_bfloat16")  # as a global policy makes it
     output, gradients, _ = outputs_and_gradients(
-        lambda inputs: GradCache(encoder, 5)(inputs, training=True), encoder, tf.constant(X)
+        lambda inputs: cached(inputs, training=True), encoder, tf.constant(X)
     )
     assert output.dtype == tf.bfloat16 and {own.dtype for own in gradients} == {tf.float32}
     _, wanted, _ = outputs_and_gradients(encoder, encoder, tf.constant(X))

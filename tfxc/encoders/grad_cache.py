@@ -59,7 +59,8 @@ class GradCache(keras.layers.Layer):
     """
 
     def __init__(self, encoder: keras.Model, chunk_size: int, **kwargs) -> None:
-        super().__init__(**kwargs)
+        # Keras would read the weights of a mixed layer in its compute dtype, but gradients are of the variables.
+        super().__init__(**{**kwargs, "dtype": "float32"})
         if not callable(encoder) or isinstance(encoder, type):
             raise ValueError(f"encoder must be a Keras model, but got {encoder!r}.")
         self.encoder = encoder
