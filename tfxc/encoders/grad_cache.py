@@ -59,7 +59,7 @@ class GradCache(keras.layers.Layer):
     """
 
     def __init__(self, encoder: keras.Model, chunk_size: int, **kwargs) -> None:
-        # Keras would read the weights of a mixed layer in its compute dtype, but gradients are of the variables.
+        # In a mixed layer Keras reads weights in the compute dtype, but gradients are of the variables.
         super().__init__(**{**kwargs, "dtype": "float32"})
         if not callable(encoder) or isinstance(encoder, type):
             raise ValueError(f"encoder must be a Keras model, but got {encoder!r}.")
