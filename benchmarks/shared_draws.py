@@ -23,7 +23,6 @@ from tfxc._keras import keras
 DIM, RATE, CODEWORDS = 64, 2e-3, 32
 
 
-@keras.saving.register_keras_serializable("benchmarks")
 class OfMeanQuery(tfxc.samplers.MIDX):
     """Shared draws from the proposal of the mean query."""
 

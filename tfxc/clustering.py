@@ -28,7 +28,8 @@ def sample_by_weight(weights, num_rows, seed):
     # The n smallest odds of uniform numbers over those of the chances.
     odds = np.random.default_rng(seed).random(len(chance))
     odds /= 1 - odds
-    odds /= chance
+    with np.errstate(divide="ignore"):  # a chance may be too small for its type: the last to be drawn
+        odds /= chance
     odds *= 1 - chance
     ids = np.sort(np.argpartition(odds, num_rows - 1)[:num_rows])
     return ids, (weights[ids] / chance[ids]).astype(np.float32)

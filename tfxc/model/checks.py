@@ -16,7 +16,8 @@ from tfxc.require import require
 from tfxc.samplers import DNS, LSH, RFF, HardNegatives, InBatch, LogUniform, Sphere
 
 _POOR = DNS | InBatch | LSH | RFF | Sphere  # draws, for losses of each class on its own
-_POORER = {GBCE: HardNegatives | LogUniform, SquaredHinge: LogUniform}  # and for these
+# What ranked below uniform draws with these losses, besides.
+_POOR_WITH = {GBCE: HardNegatives | LogUniform, SquaredHinge: LogUniform}
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
     "Look for NaN and infinity in the batch; if there are none, lower the learning rate or clip gradients "
@@ -56,7 +57,7 @@ def compile_options(options):
 
 def warn_of_poor_draws(loss, sampler):
     """Warns of a loss whose estimate by the sampler's draws is a poor one."""
-    poor = _POOR | _POORER.get(type(loss), _POOR)
+    poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
     if isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(sampler, poor):
         warn(
             f"{type(loss).__name__} with {type(sampler).__name__}: where this was measured, the model ranked "
