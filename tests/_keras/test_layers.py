@@ -6,6 +6,7 @@ from tfxc._keras import keras
 from tfxc._keras.layers import (
     Untracked,
     config_of_width,
+    forget_layer,
     is_declared_as,
     layer_of,
     layers_of,
@@ -13,6 +14,14 @@ from tfxc._keras.layers import (
     readers_of,
     shape_called_with,
 )
+
+
+def test_a_layer_that_another_one_replaced_is_not_in_the_model():
+    model = keras.Model()
+    model.own = before = keras.layers.Dense(2)
+    model.own = after = keras.layers.Dense(3)
+    forget_layer(model, before)
+    assert layers_of(model) == [model, after]
 
 
 def test_an_untracked_layer_is_not_its_holders(tmp_path):

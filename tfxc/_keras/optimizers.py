@@ -64,7 +64,7 @@ def variables_of_optimizer(optimizer):
 def steps_variable(optimizer):
     """The ``tf.Variable`` that counts an optimizer's calls, also where Keras 3 accumulates gradients."""
     optimizer = inner_optimizer(optimizer)
-    return tf_variable(optimizer._iterations if IS_KERAS_3 else optimizer.iterations)
+    return tf_variable(optimizer._iterations)
 
 
 def places_without_decay(optimizer, variables):
