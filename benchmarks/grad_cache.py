@@ -4,8 +4,8 @@
 
 Both towers read 32 words: a table, two blocks of a wide hidden layer for each word, and their mean. The
 classes of a batch are each other's negatives (``InBatch``). Each model trains in a process of its own, where
-a step of eight examples has gone before, and the memory is what later steps add. The gradients of the tables
-have a row for each word of the batch: the row without hidden layers tells that part.
+a step of eight examples has gone before, and the memory is what later steps add. The row without hidden
+layers tells which part of it the tables and the loss take.
 """
 
 import argparse

@@ -112,7 +112,7 @@ def test_both_passes_draw_the_same_masks(chunk_size):
     encoder = tower(keras.layers.Dropout(0.5), keras.layers.GaussianNoise(0.1))
     gradients = compare(encoder, X, chunk_size, tf.function)
     table = gradients[0]
-    assert isinstance(table, tf.IndexedSlices) and table.values.shape == (X.size, 4)
+    assert isinstance(table, tf.IndexedSlices) and len(table.values) == len(np.unique(X))
 
 
 @pytest.mark.both_keras

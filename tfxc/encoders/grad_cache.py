@@ -23,7 +23,7 @@ class GradCache(keras.layers.Layer):
     time, so there are no logits, batch x batch. They stay with losses that look at candidates one by one
     (``SoftmaxAtK``, ``GBCE``, ``label_smoothing`` of the softmax, ``decoupled`` of its "ranking"), with
     ``LearnedMIDX`` and, for the log expected counts, in a ``Mixture`` with ``InBatch``. The gradient of an
-    ``Embedding`` has a row for each id of the whole batch.
+    ``Embedding`` has one row for each distinct id of the batch.
 
     Under Keras 3 an ``Embedding`` reads its whole table at each call, so here twice a chunk: where it has
     millions of rows, take an ``EmbeddingBag`` or large chunks. Where the item encoder is wrapped and shares

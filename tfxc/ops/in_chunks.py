@@ -13,9 +13,9 @@ from tfxc.ops.table_rows import mark_read_only
 def in_chunks(function, inputs, variables, chunk_size):
     """``function(*inputs)``, and later its gradient, with the intermediate results of one chunk at a time.
 
-    A variable whose gradient comes as rows gets the rows of all chunks, none of them summed. Random states,
-    and other integers that the function changes, are in the second run as they were in the first, and
-    afterwards as before it.
+    A variable whose gradient comes as rows gets each row once, with the sum of all that came for it. Random
+    states, and other integers that the function changes, are in the second run as they were in the first,
+    and afterwards as before it.
 
     Args:
         function: tensors [n, ...] -> a list of tensors [n, ...], of which the first has a gradient.
@@ -109,30 +109,36 @@ def _alone(function, inputs):
 
 
 def _nothing(part, variable, num_chunks):
-    """The sum of no parts: a tensor, or arrays of what is to be joined."""
+    """The sum of no parts: a tensor, rows, or an array of what is to be joined."""
     if part is None:
         return []
-    if isinstance(part, tf.IndexedSlices):
-        return _arrays([part.values.dtype, part.indices.dtype], num_chunks)
     if variable is None:
         return _arrays([part.dtype], num_chunks)
-    return tf.zeros(_shape(variable), tf.float32 if part.dtype.size < 4 else part.dtype)
+    dtype = tf.float32 if part.dtype.size < 4 else part.dtype
+    if not isinstance(part, tf.IndexedSlices):
+        return tf.zeros(_shape(variable), dtype)
+    # The number of rows, 0, is computed, so that the loop takes any.
+    rows = tf.zeros([0 * num_chunks, *part.values.shape[1:]], dtype)
+    return tf.IndexedSlices(rows, tf.zeros([0 * num_chunks], part.indices.dtype))
 
 
 def _added(total, part, number):
+    if isinstance(total, tf.IndexedSlices):
+        # Each row is kept once: a large batch names most of them many times.
+        ids, places = tf.unique(tf.concat([total.indices, part.indices], 0))
+        rows = tf.concat([total.values, tf.cast(part.values, total.dtype)], 0)
+        return tf.IndexedSlices(tf.math.unsorted_segment_sum(rows, places, tf.size(ids)), ids)
     if tf.is_tensor(total):
         return total + tf.ensure_shape(tf.cast(part, total.dtype), total.shape)
-    pieces = [part.values, part.indices] if isinstance(part, tf.IndexedSlices) else [part]
-    return _written(total, number, pieces[: len(total)])
+    return _written(total, number, [part][: len(total)])
 
 
 def _total(total, variable):
+    if isinstance(total, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.cast(total.values, variable.dtype), total.indices, _shape(variable))
     if tf.is_tensor(total):
         return tf.cast(total, variable.dtype)
-    joined = [array.concat() for array in total]
-    if len(joined) == 2:
-        return tf.IndexedSlices(*joined, _shape(variable))
-    return joined[0] if joined else None
+    return total[0].concat() if total else None
 
 
 def _shape(variable):
