@@ -9,6 +9,7 @@ from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import scales_loss
 from tfxc._keras.weights import layer_and_name
 from tfxc.data.warn import warn
+from tfxc.layers import UniformSparseHead
 from tfxc.layers.head import Head
 from tfxc.losses import GBCE, BinaryCrossentropy, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
@@ -16,6 +17,7 @@ from tfxc.require import require
 from tfxc.samplers import DNS, LSH, RFF, HardNegatives, InBatch, LogUniform, Sphere
 
 _POOR = DNS | InBatch | LSH | RFF | Sphere  # draws, for losses of each class on its own
+_POOR_OF_SKETCHES = LSH | RFF | Sphere  # for a sparse head, of which they see projections
 # What ranked below uniform draws with these losses, besides.
 _POOR_WITH = {GBCE: HardNegatives | LogUniform, SquaredHinge: LogUniform}
 _SKIPPED = "and the step was skipped: the weights are those from before it."
@@ -55,14 +57,18 @@ def compile_options(options):
     return options
 
 
-def warn_of_poor_draws(loss, sampler):
-    """Warns of a loss whose estimate by the sampler's draws is a poor one."""
-    poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
-    if isinstance(loss, BinaryCrossentropy | SquaredHinge) and isinstance(sampler, poor):
+def warn_of_poor_draws(head, loss, sampler):
+    """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
+    poor = RFF
+    if isinstance(loss, BinaryCrossentropy | SquaredHinge):
+        poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
+    elif isinstance(head, UniformSparseHead):
+        poor = _POOR_OF_SKETCHES
+    if isinstance(sampler, poor):
         warn(
-            f"{type(loss).__name__} with {type(sampler).__name__}: where this was measured, the model ranked "
-            "far below one of Unigram draws, which are cheaper, and mostly below one of Uniform draws. Take "
-            "Unigram(counts=...), MIDX or SoftmaxCrossentropy."
+            f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
+            "measured, the model ranked far below one of Unigram draws, which are cheaper. Take "
+            "Unigram(counts=...) or MIDX."
         )
 
 

@@ -160,7 +160,7 @@ class ExtremeClassifier(
         refuse_consumed(self)
         check_loss(self.head, loss)
         require_sampler(loss, self.sampler)
-        warn_of_poor_draws(loss, self.sampler)
+        warn_of_poor_draws(self.head, loss, self.sampler)
         options = compile_options(kwargs)
         num_classes = self.head.num_classes
         plain = ranking_metrics(metrics, "metrics", num_classes)
