@@ -33,7 +33,9 @@ def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
     assert ["far below one of Unigram" in str(warning.message) for warning in recwarn] == expected
 
 
-@pytest.mark.parametrize("sampler, num_warnings", [(LSH(4), 1), (Sphere(4), 1), (MIDX(4), 0), (InBatch(4), 0)])
+@pytest.mark.parametrize(
+    "sampler, num_warnings", [(LSH(4), 1), (Sphere(4), 1), (MIDX(4), 0), (InBatch(4), 0)]
+)
 def test_a_sparse_head_is_warned_of_draws_by_hashes_and_kernels(sampler, num_warnings, recwarn):
     make_model(sampler, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4))
     assert len(recwarn) == num_warnings
