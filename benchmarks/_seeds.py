@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -9,14 +10,16 @@ from pathlib import Path
 from _tables import add_results, keep, show
 
 
-def compare_over_seeds(example, description, columns, share_of_full):
+def compare_over_seeds(example, description, columns, share_of_full=None, first="sampler"):
     """The program of a benchmark: trains by an example's arguments, once for each seed, and shows a table.
 
     Args:
         example: the example's module: ``parse_arguments`` and ``run``.
         description: the description of the program for ``--help``.
         columns: by heading, the metric of a run and the format of its mean.
-        share_of_full: the heading, metric and format of the last column, the mean's ratio to that of "full".
+        share_of_full: the heading, metric and format of the last column, the mean's ratio to that of "full";
+            None leaves it out.
+        first: the heading of the runs' names.
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -27,14 +30,17 @@ def compare_over_seeds(example, description, columns, share_of_full):
     if arguments.output == example.parse_arguments([]).output:
         arguments.output = f"runs/{Path(arguments.data).stem}"
     results = run_seeds(example, arguments, args.seeds)
-    heading, metric, form = share_of_full
-    rows = []
+    headings, rows = [first, "train s", *columns], []
     for name, runs in results.items():
         quality = [spread([run[own] for run in runs], form) for own, form in columns.values()]
-        share = form.format(mean(runs, metric) / mean(results["full"], metric)) if "full" in results else ""
-        rows.append([name, f"{mean(runs, 'seconds'):.0f}", *quality, share])
-    title = f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)"
-    show(title, rows, ["sampler", "train s", *columns, heading])
+        rows.append([name, f"{mean(runs, 'seconds'):.0f}", *quality])
+    if share_of_full is not None:
+        heading, metric, form = share_of_full
+        headings.append(heading)
+        full = mean(results["full"], metric) if "full" in results else math.nan
+        for row, runs in zip(rows, results.values(), strict=True):
+            row.append("" if math.isnan(full) else form.format(mean(runs, metric) / full))
+    show(f"{Path(arguments.data).name}: {len(args.seeds)} seed(s)", rows, headings)
     keep(args.results)
 
 
