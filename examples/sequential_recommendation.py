@@ -157,7 +157,8 @@ def train(name, split, args):
     log.fit(train_set, validation_set, args.epochs, callbacks)
     log.restore_best()
     result = model.evaluate(test_set, return_dict=True, verbose=0)
-    return model, log.rows, {"epochs": len(log.rows), "seconds": log.seconds, **result}
+    own_times = {"seconds": log.seconds, "processor_seconds": log.processor_seconds}
+    return model, log.rows, {"epochs": len(log.rows), **own_times, **result}
 
 
 def table(results, ks=(10,)):
