@@ -1,6 +1,7 @@
 from datetime import datetime
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
@@ -82,9 +83,16 @@ def test_a_dict_of_lists_and_a_slice_are_refused_with_the_way():
     lists = {"ann": ["milk", "tea"]}
     with pytest.raises(ValueError, match=r"is a dict: pass dict.values\(\) and user_ids="):
         Sequences.from_lists(lists)
+    with pytest.raises(ValueError, match="is a DataFrame: .* the column of a data frame that holds lists"):
+        Sequences.from_lists(pandas.DataFrame({"items": [["milk"]]}))
     sequences = Sequences.from_lists(lists.values(), user_ids=[*lists])
     with pytest.raises(TypeError, match=r"for several sequences use select\(index\)"):
         sequences[0:1]
+
+
+def test_names_alone_are_no_vocabulary():
+    with pytest.raises(ValueError, match=r"must be a tfxc.data.Vocabulary, but got list: pass .*\(names\)"):
+        Sequences([0, 1], [0, 2], ["milk", "tea"])
 
 
 def test_from_interactions_sorts_stably():

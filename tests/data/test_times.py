@@ -39,6 +39,9 @@ def test_numbers_are_seconds():
         read([10**18], pa.int64())
     with pytest.raises(ValueError, match="not exact"):
         read(["5", "9007199254740993"])
+    assert read([5.0, float("inf")], pa.float32())[0][0] == 5
+    with pytest.raises(ValueError, match="'when' holds times as float up to 1714521600, in which"):
+        read([1714521600.0, float("inf"), None], pa.float32())
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,13 @@ def test_the_value_of_each_example(average):
     np.testing.assert_allclose(metric.result(), np.nanmean(values))
 
 
+def test_rows_of_zeros_and_ones_are_refused_beside_ranked_ids():
+    metric = PrecisionAtK(1)
+    assert metric.values([[0, 1], [1, -1]], [[1], [1]]).numpy().tolist() == [1, 1]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all 0 or 1, like one-hot or multi-hot rows"):
+        metric.values([[0, 1, 1], [1, 0, 0]], [[1], [1]])
+
+
 @pytest.mark.traced
 @pytest.mark.parametrize("size", long_after(1, None, 4))
 @pytest.mark.parametrize(

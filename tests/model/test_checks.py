@@ -73,6 +73,8 @@ def test_metrics_that_do_not_take_ranked_ids_are_refused():
             with pytest.raises(ValueError, match=message):
                 model.compile("sgd", loss=SoftmaxCrossentropy(), metrics=metrics)
     for name in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=rf"{name} hold a metric called 'loss', which would hide"):
+            model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: [NDCGAtK(5, name="loss")]})
         with pytest.raises(ValueError, match=rf"{name} must be a list, \[NDCGAtK\(10\)\], but got .'ids'"):
             model.compile("sgd", loss=SoftmaxCrossentropy(), **{name: {"ids": NDCGAtK(5)}})
 

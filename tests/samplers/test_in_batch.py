@@ -31,6 +31,7 @@ def test_counts_of_some_rows_and_of_all():
     every = tf.convert_to_tensor(counts)
     np.testing.assert_array_equal(counts.of(tf.constant([2, 1])), tf.gather(every, [2, 1]))
     np.testing.assert_array_equal(tf.exp(counts), tf.exp(every))
+    np.testing.assert_array_equal(np.exp(counts), np.exp(every.numpy()))
 
 
 def test_a_large_batch_takes_no_matrix():

@@ -85,7 +85,10 @@ def _canonical(matrix, dtype, name):
     """Returns a CSR matrix without duplicates, and without False. The caller's matrix does not change."""
     try:
         with np.errstate(over="ignore"):
-            own = scipy.sparse.csr_matrix(matrix, dtype=dtype)
+            own = scipy.sparse.csr_matrix(matrix, dtype=None if dtype is bool else dtype)
+            if dtype is bool and own.dtype.kind == "f" and np.isnan(own.data).any():
+                raise ValueError("NaN is neither True nor False")
+            own = own.astype(dtype, copy=False)
         own.check_format()  # SciPy makes matrices of ids that count from 1, in which the last has no column
     except (TypeError, ValueError) as error:
         raise ValueError(

@@ -17,6 +17,7 @@ _SPELLINGS = pa.array(
     [
         *("NULL", "Null", "null", r"\N", "nan", "NaN", "NAN", "None", "none", "NONE"),
         *("N/A", "n/a", "#N/A", "NA", "<NA>", "NaT", "nil", "(null)", "undefined"),
+        *("-1", "(not set)"),  # of pandas.factorize and of web analytics
     ],
     pa.large_string(),
 )

@@ -222,7 +222,7 @@ def _inferred_layout(fields):
 def _warn_of_header(path, fields, columns, positions):
     """Warns of a first line that names columns or has quotes, and of an unused column that may hold times."""
     user, item = (fields[position] if position < len(fields) else "" for position in positions[:2])
-    if normalized(user) in USER_NAMES and normalized(item) in _ITEM_NAMES:
+    if normalized(user) in USER_NAMES:
         warn(
             f"{path}: the first line looks like names of columns, {user} and {item}, but is read as an "
             f"interaction. If it is a header, use tfxc.data.read_csv(path, {user!r}, {item!r})."

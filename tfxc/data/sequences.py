@@ -10,7 +10,7 @@ from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, decreases_inside, sort_by_time
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.data.names import Names, texts
-from tfxc.data.vocabulary import Vocabulary, name_ids
+from tfxc.data.vocabulary import Vocabulary, name_ids, require_vocabulary
 
 # Names that the batches of the pipeline and of with_example_ids use for their own parts.
 _RESERVED = ("items", "exclude", "example_ids", NEW_CLASSES)
@@ -34,7 +34,7 @@ class Sequences:
     Args:
         items: [M] int32 class ids in [0, L), all sequences end to end.
         offsets: [U + 1] int64, where each of the U sequences starts; the last entry is M.
-        vocabulary: the L raw item names.
+        vocabulary: the L raw item names, a `Vocabulary`.
         user_ids: U raw names (users, titles), or None if sequences have no names. They are kept as `Names`,
             which read like a list of strings.
         times: [M] the time of each item, datetime64 of any unit or float64, which never decreases inside a
@@ -62,6 +62,7 @@ class Sequences:
     columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self):
+        require_vocabulary(self.vocabulary)
         # Check ids before casting them: 2^32 would become class 0. Memory-mapped arrays stay mapped.
         items = integers(self.items, "items", self.num_classes)
         offsets = integers(self.offsets, "offsets")
@@ -116,9 +117,11 @@ class Sequences:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, the missing
                 values of pandas and Arrow) or a float; for a set instead of a list, or a dict.
         """
-        if isinstance(lists, Mapping):
+        if isinstance(lists, Mapping) or hasattr(lists, "columns"):  # both give their keys, which are names
             raise ValueError(
-                "lists must be a list of lists, but is a dict: pass dict.values() and user_ids=[*dict]."
+                f"lists must be a list of lists, but is a {type(lists).__name__}: pass dict.values() and "
+                "user_ids=[*dict], or the column of a data frame that holds lists. tfxc.data.from_frame "
+                "takes a data frame with an interaction a row."
             )
         ids = name_ids(vocabulary)
         try:

@@ -16,6 +16,7 @@ UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nano
 _MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _EPOCH = np.datetime64(0, "us")
 _LARGEST = 2**53  # beyond it, float64 does not hold every integer
+_LARGEST_NARROW = {pa.float16(): 2**11, pa.float32(): 2**24}
 _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 _NUM_SAMPLED = 1000
 _NO_TEXTS = pa.array([], pa.large_string())
@@ -30,8 +31,8 @@ class TimeColumn:
 
     Dates and timestamps become `datetime64` in their own unit, in UTC if they have a zone. Integers, floats
     and decimals are seconds, float64. Strings are either ISO 8601 dates, `datetime64[us]`, in UTC if they
-    name no zone, or numbers of seconds. The first valid string decides which; if the first ones all are of
-    eight digits that make a date, they are dates. Two columns, a day and a time of day, become one time.
+    name no zone, or numbers of seconds. The first valid string decides which; if most of the first ones are
+    of eight digits that make a date, they are dates. Two columns, a day and a time of day, become one time.
 
     Args:
         names, kinds: the column, or the two columns, and their Arrow types.
@@ -84,6 +85,8 @@ class TimeColumn:
         column = self._joined(*own) if len(own) == 2 else own[0]
         if self._is_text and _is_number(column.type):
             column = column.cast(pa.int64()).cast(pa.string())
+        if column.type in _LARGEST_NARROW:
+            self._refuse_rounded(column)
         if not self._is_decided:
             self._decide(column)
         if not self._is_seconds:
@@ -131,11 +134,12 @@ class TimeColumn:
         """Decides by the first values whether they are seconds or dates; "nan" and "inf" are neither."""
         sample = pc.drop_null(column)[:_NUM_SAMPLED].to_pylist()
         digits = [str(value).strip().removesuffix(".0") for value in sample if str(value).strip()]
-        if digits and self._unit is None and all(map(_is_written_date, digits)):
-            if not self._is_text or len(digits[0]) > 8:
-                form = "%Y%m%d%H%M%S"[: len(digits[0]) - 2]
+        dates = list(filter(_is_written_date, digits))  # others may stand for a missing one, such as 00000000
+        if self._unit is None and 2 * len(dates) > len(digits):
+            if not self._is_text or len(dates[0]) > 8:
+                form = "%Y%m%d%H%M%S%f"[: len(dates[0]) - 2]
                 raise ValueError(
-                    f"The numbers of the column {self._name!r}, such as {digits[0]}, look like dates: pass "
+                    f"The numbers of the column {self._name!r}, such as {dates[0]}, look like dates: pass "
                     f'time_format="{form}", or time_format="s" if they are seconds.'
                 )
             self._is_decided = True
@@ -147,6 +151,16 @@ class TimeColumn:
                 if math.isfinite(number) if number is not None else _date(text) is not None:
                     self._is_seconds, self._is_decided = number is not None, True
                     return
+
+    def _refuse_rounded(self, column):
+        """Raises ValueError for floats of 16 or 32 bits so large that several times are the same float."""
+        sizes = np.abs(column.to_numpy())
+        largest = np.max(sizes, where=np.isfinite(sizes), initial=0)
+        if largest >= _LARGEST_NARROW[column.type]:
+            raise ValueError(
+                f"The column {self._name!r} holds times as {column.type} up to {largest:.0f}, in which times "
+                "that lie near each other are the same: read it as float64 or as integers."
+            )
 
     def _seconds(self, column) -> np.ndarray:
         """Returns numbers of seconds, NaN for null and for text that is none."""
@@ -267,9 +281,9 @@ def _mapped(column, parse) -> np.ndarray:
 
 def _is_written_date(digits: str) -> bool:
     """Whether digits are a year from 1900 to 2100, a month and a day, and perhaps a time of day."""
-    if len(digits) not in (8, 12, 14) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
+    if len(digits) not in (8, 12, 14, 17) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
         return False
-    return _date(f"{digits[:8]}T{digits[8:]}".rstrip("T")) is not None
+    return _date(f"{digits[:8]}T{digits[8:14]}".rstrip("T")) is not None
 
 
 def _number(text: str | None) -> float | None:

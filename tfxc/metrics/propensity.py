@@ -22,7 +22,7 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
 
     Args:
         label_counts: [L], the number of training points that have each label.
-        num_points: N, the number of training points, at least 3.
+        num_points: N, the number of training points, at least 3 and the largest count.
         a: 0.55; 0.5 for Wikipedia, 0.6 for Amazon data; at least 0.
         b: 1.5; 0.4 for Wikipedia, 2.6 for Amazon data; above 0.
 
@@ -52,6 +52,11 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
     if not (num_points >= 3 and a >= 0 and b > 0):
         raise ValueError(
             f"num_points must be at least 3, a at least 0 and b above 0, but got {num_points}, {a} and {b}."
+        )
+    if label_counts.max(initial=0) > num_points:
+        raise ValueError(
+            f"A label cannot be on {label_counts.max():.0f} of {num_points} points: num_points is the number "
+            "of training points, len(points)."
         )
     scale = (np.log(num_points) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (label_counts + b) ** -a)).astype(np.float32)

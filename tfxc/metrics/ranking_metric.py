@@ -216,8 +216,8 @@ class RankingMetric(Directed, keras.metrics.Mean):
 
         Raises:
             ValueError: for labels that are not integers, other shapes, or too few ranked ids.
-            tf.errors.InvalidArgumentError: with scores, for a label outside [-1, L), or one-hot or multi-hot
-                rows.
+            tf.errors.InvalidArgumentError: for one-hot or multi-hot rows; with scores, for a label outside
+                [-1, L).
         """
         y_true, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
         labels, ids = self._ranked(y_true, y_pred)
@@ -272,8 +272,10 @@ class RankingMetric(Directed, keras.metrics.Mean):
         if y_pred.dtype.is_floating:  # ranked ids do not tell the number of classes
             num_classes = y_pred.shape[1] or tf.shape(y_pred, out_type=tf.int64)[1]
             y_true = check_ids(y_true, num_classes)
-            if y_true.shape.rank == 2:
-                y_true = refuse_one_hot_rows(y_true, num_classes)
+        else:  # distinct ids, more than two, are not all 0 or 1
+            num_classes = y_true.shape[-1] or tf.shape(y_true, out_type=tf.int64)[-1]
+        if y_true.shape.rank == 2:
+            y_true = refuse_one_hot_rows(y_true, num_classes)
         # The order is another one for each batch, as the count of the examples so far changes.
         seed = tf.stack([0, tf.bitcast(tf.cast(tf_variable(self.count), tf.float32), tf.int32)])
         return unique_positives(y_true), ranked_ids(y_pred, self.k, seed)

@@ -86,6 +86,8 @@ def ranking_metrics(given, name, num_classes):
                 "tfxc.metrics.RecallAtK(10), or PrecisionAtK(1), which is the accuracy where an example has "
                 "one label."
             )
+        if metric.name == "loss":
+            raise ValueError(f"{name} hold a metric called 'loss', which would hide the loss: rename it.")
         if metric.num_classes not in (num_classes, None):
             raise ValueError(
                 f"{metric.name} is made for {metric.num_classes} classes, but the head has {num_classes}: "

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc.infinity import infinity_is_meant
@@ -86,6 +87,10 @@ class PoolCounts(NamedTuple):
         with infinity_is_meant():
             counts = tf.math.log(tf.gather_nd(self.num_draws, rows)) + self.log_prob
             return tf.where(tf.equal(self.owner, rows), float("inf"), counts)
+
+    def __array__(self, dtype=None, copy=None):
+        """NumPy calls this; it would make an array of the three parts."""
+        return np.asarray(tf.convert_to_tensor(self), dtype)
 
     def __tf_tensor__(self, dtype=None, name=None):
         """TensorFlow calls this wherever it takes a tensor."""
