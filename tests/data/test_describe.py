@@ -41,6 +41,14 @@ def test_names_rise_by_number_if_they_are_integers(names, share):
     assert describe(Sequences([0, 1], [0, 2], Vocabulary(names)))["rising"] == share
 
 
+def test_rows_that_are_there_twice():
+    each = np.arange(150)
+    once = Sequences(each, [0, 150], Vocabulary(each), times=each * 10**7)
+    twice = Sequences(each.repeat(2), [0, 300], once.vocabulary, times=each.repeat(2) * 10**7)
+    message = "150 of 299 steps (50.2%) go to the same item at the same time, as if rows were there twice"
+    assert describe(once)["findings"] == [] and describe(twice)["findings"][0].startswith(message)
+
+
 def test_few_interactions_without_times_or_names():
     found = describe(Sequences([0], [0, 1], Vocabulary("a")))
     assert found["span"] is None and found["largest_user"] == (None, 1, 1.0) and found["cold"] == 0

@@ -21,31 +21,36 @@ _SPELLINGS = pa.array(
     ],
     pa.large_string(),
 )
-_MANY = 100  # times
+_MANY = 100  # times, or steps
+_REPEATED = 0.1  # the least share of steps that looks like rows that are there twice
 _PER_BLOCK = 1 << 20
 _COMPARED = 1 << 10  # pairs of names a block
 
 
-def ties(sequences: Sequences) -> tuple[int, float]:
+def ties(sequences: Sequences) -> tuple[int, float, int]:
     """Returns the number of steps to another item at the same time, and the share of them to a larger name.
 
-    Some are looked at for the share. Without times there are none.
+    Some are looked at for the share. The third number is of steps to the same item at the same time. Without
+    times there are none.
     """
-    number, before, after = 0, [], []
+    number, num_repeats, before, after = 0, 0, [], []
     if sequences.times is None:
-        return 0, 0.0
+        return 0, 0.0, 0
     for start in range(0, len(sequences.items) - 1, _PER_BLOCK):
         block = slice(start, start + _PER_BLOCK + 1)
         times, items = sequences.times[block], sequences.items[block]
-        is_tie = (times[1:] == times[:-1]) & (items[1:] != items[:-1])
+        is_tie = times[1:] == times[:-1]
         first, last = np.searchsorted(sequences.offsets, [start + 1, start + len(items)])
         is_tie[sequences.offsets[first:last] - start - 1] = False  # steps from one sequence to the next
-        where = np.flatnonzero(is_tie)
+        is_other = items[1:] != items[:-1]
+        num_repeats += np.count_nonzero(is_tie & ~is_other)
+        where = np.flatnonzero(is_tie & is_other)
         number += len(where)
         where = where[:: max(1, len(where) // _COMPARED)]
         before.append(items[where])
         after.append(items[where + 1])
-    return number, share_rising(sequences, np.concatenate(before), np.concatenate(after)) if number else 0.0
+    rising = share_rising(sequences, np.concatenate(before), np.concatenate(after)) if number else 0.0
+    return number, rising, num_repeats
 
 
 def share_rising(sequences: Sequences, before: np.ndarray, after: np.ndarray) -> float:
@@ -82,8 +87,7 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
                 f"The times are numbers from {sequences.times.min():g} to {sequences.times.max():g}, which "
                 "look like ratings: name the column of times."
             )
-        if not know_order:
-            found += _tied(sequences)
+        found += _tied(sequences, know_order)
     return found
 
 
@@ -152,10 +156,16 @@ def _same(names: pa.Array, plain: pa.Array) -> tuple[int, str] | None:
     return len(repeated) - int((counts > 1).sum()), f"{first!r} beside {second!r}"
 
 
-def _tied(sequences):
-    number, rising = ties(sequences)
-    if number:
-        steps = len(sequences.items) - np.count_nonzero(sequences.lengths)
+def _tied(sequences, know_order):
+    number, rising, num_repeats = ties(sequences)
+    steps = len(sequences.items) - np.count_nonzero(sequences.lengths)
+    if num_repeats >= max(_MANY, _REPEATED * steps):
+        yield (
+            f"{num_repeats} of {steps} steps ({num_repeats / steps:.1%}) go to the same item at the same "
+            "time, as if rows were there twice: then a model learns to repeat, and a test asks for what the "
+            "history holds. Drop such rows, for example by frame.drop_duplicates()."
+        )
+    if number and not know_order:
         yield (
             f"{number} of {steps} steps ({number / steps:.1%}) go to another item at the same "
             f"time, {rising:.0%} of them to the larger name, in the order of the table: a model learns "
