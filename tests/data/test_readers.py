@@ -203,6 +203,15 @@ def test_a_row_of_another_length_that_is_not_utf8(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_the_home_folder_by_its_short_name(tmp_path, monkeypatch):
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    written(tmp_path, "u,i\nann,tea\n")
+    assert names_of(from_frame("~/log.csv", "u", "i")) == {"ann": ["tea"]}
+    with pytest.raises(ValueError, match="one data frame, which pandas.concat makes of several"):
+        from_frame([pandas.DataFrame()], "u", "i")
+
+
 def test_what_the_line_readers_leave_to_from_frame(tmp_path):
     as_parquet(pa.table({"u": ["a"], "i": ["b"]}), tmp_path / "log.x")
     for read in (lambda path: read_csv(path, "u", "i"), read_interactions):

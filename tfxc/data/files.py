@@ -124,10 +124,10 @@ file_system_of = pyarrow.fs.FileSystem.from_uri
 def _located(path) -> File:
     if not isinstance(path, str | os.PathLike):
         raise ValueError(
-            f"path must be the path of one file, not {type(path).__name__}: tfxc.data.from_frame takes lists "
-            "of paths and data frames."
+            f"path must be the path of one file, not {type(path).__name__}: tfxc.data.from_frame takes a "
+            "list of paths, or one data frame, which pandas.concat makes of several."
         )
-    path = os.fspath(path)
+    path = os.path.expanduser(os.fspath(path))
     if not _SCHEME.match(path):
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
             raise ValueError(f"{path} is a pipe or a device: write what it gives to a file, and pass that.")
