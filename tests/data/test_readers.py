@@ -203,6 +203,19 @@ def test_a_row_of_another_length_that_is_not_utf8(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("first", ["Bonn", "Köln"])  # what the first block holds decides the type
+def test_categories_that_are_not_utf8(first, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 40)
+    text = f"u,i,city\nann,a,{first}\n" + "ann,b,\n" * 9 + "ann,c,Köln\n"
+    path = written(tmp_path, text, encoding="latin-1")
+    with pytest.raises(
+        ValueError, match=r"row 10: the city is not UTF-8 at byte 1: b'K\\xf6ln'; .*encoding="
+    ):
+        from_frame(path, "u", "i", columns=["city"])
+    log = from_frame(path, "u", "i", columns=["city"], encoding="latin-1")
+    assert log.columns["city"].vocabulary.names == list(dict.fromkeys([first, "Köln"]))
+
+
 def test_the_home_folder_by_its_short_name(tmp_path, monkeypatch):
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path))

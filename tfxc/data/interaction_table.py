@@ -133,10 +133,12 @@ class InteractionTable:
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             if name in self._encoders:
                 array, why = self._encoders[name].condense(array)
-                if name in (self._user, self._item) and array.null_count:
-                    for position in np.flatnonzero(array.is_null()).tolist():
-                        own = why.get(position, "is empty")
-                        reasons.setdefault(position, own and f"the {self._roles[name]} {own}")
+                is_id = name in (self._user, self._item)
+                if is_id and array.null_count:
+                    why = dict.fromkeys(np.flatnonzero(array.is_null()).tolist(), "is empty") | why
+                for position, own in why.items():
+                    if is_id or own is not None:  # a category may be missing
+                        reasons.setdefault(position, own and f"the {self._roles.get(name, name)} {own}")
             elif name in self._time and is_text(array.type):
                 array, why = decoded(array)
                 for position, own in why.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.csv
-from pyarrow.types import is_temporal
+from pyarrow.types import is_string, is_temporal
 
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.files import DAMAGED, File
@@ -24,16 +24,19 @@ def open_text(
 ) -> Table:
     """Opens columns of text files, each with a header.
 
-    The delimiter of a file is the one by which its header has all columns. Those in `text`, and dates, are
-    bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the first file decide the types
-    of the others.
+    The delimiter of a file is the one by which its header has all columns. Texts, dates and those in `text`
+    are bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the first file decide the
+    types of the others.
 
     Raises ValueError for a file that cannot be read, and for a column that is missing or of unknown type.
     """
     _, names, found = _header(files[0], columns, encoding)
     kinds = [found.field(own).type for own in own_names(columns, names, files[0])]
-    text = [name for name, kind in zip(columns, kinds, strict=True) if name in text or is_temporal(kind)]
-    kinds = [pa.binary() if name in text else kind for name, kind in zip(columns, kinds, strict=True)]
+    are_text = [
+        name in text or is_temporal(kind) or is_string(kind)
+        for name, kind in zip(columns, kinds, strict=True)
+    ]
+    kinds = [pa.binary() if own else kind for own, kind in zip(are_text, kinds, strict=True)]
     schema = pa.schema(zip(columns, kinds, strict=True))
     skipped: list[int] = []
     batches = _batches(files, encoding, schema, skipped, bad)
