@@ -214,6 +214,8 @@ def test_categories_that_are_not_utf8(first, tmp_path, monkeypatch):
         from_frame(path, "u", "i", columns=["city"])
     log = from_frame(path, "u", "i", columns=["city"], encoding="latin-1")
     assert log.columns["city"].vocabulary.names == list(dict.fromkeys([first, "Köln"]))
+    log = from_frame(path, "u", "i", columns=["city"], encoding="latin-1", missing=["Köln"])
+    assert log.columns["city"].values.tolist() == [0 if first == "Bonn" else -1] + [-1] * 10
 
 
 def test_the_home_folder_by_its_short_name(tmp_path, monkeypatch):
