@@ -203,6 +203,12 @@ def test_a_row_of_another_length_that_is_not_utf8(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_tokens_of_recbole_are_categories(tmp_path):
+    path = written(tmp_path, "u:token\ti:token\tzip:token \thour:float\nann\ta\t007\t7\n", "log.inter")
+    columns = from_frame(path, "u", "i", columns=["zip", "hour"]).columns
+    assert columns["zip"].vocabulary.names == ["007"] and columns["hour"].vocabulary is None
+
+
 @pytest.mark.parametrize("first", ["Bonn", "Köln"])  # what the first block holds decides the type
 def test_categories_that_are_not_utf8(first, tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 40)

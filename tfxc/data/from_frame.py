@@ -50,9 +50,9 @@ def from_frame(
         user: name of the column of users (or sessions).
         item: name of the column of items.
         time: name of the column of times; or two names, of the day and of the time of day.
-        columns: names of further columns to keep, which the pipeline feeds together with the items. Strings
-            and categories become ids (-1 if missing), numbers stay numbers. Pass `train.columns` to read
-            held-out data with the ids of training.
+        columns: names of further columns to keep, which the pipeline feeds together with the items. Strings,
+            categories and what a header of RecBole calls a token become ids (-1 if missing), numbers stay
+            numbers. Pass `train.columns` to read held-out data with the ids of training.
         vocabulary: class ids to use; a row with an item outside it is a bad row.
         directory: folder for sequences larger than memory, which are written once and then memory-mapped. A
             complete new version replaces an older one. `open_sequences` opens the folder again. Writing takes

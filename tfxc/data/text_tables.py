@@ -24,19 +24,21 @@ def open_text(
 ) -> Table:
     """Opens columns of text files, each with a header.
 
-    The delimiter of a file is the one by which its header has all columns. Texts, dates and those in `text`
-    are bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the first file decide the
-    types of the others.
+    The delimiter of a file is the one by which its header has all columns. Texts, dates, those in `text`
+    and RecBole's tokens are bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the
+    first file decide the types of the others.
 
     Raises ValueError for a file that cannot be read, and for a column that is missing or of unknown type.
     """
     _, names, found = _header(files[0], columns, encoding)
-    kinds = [found.field(own).type for own in own_names(columns, names, files[0])]
-    are_text = [
-        name in text or is_temporal(kind) or is_string(kind)
-        for name, kind in zip(columns, kinds, strict=True)
+    spelled = own_names(columns, names, files[0])
+    kinds = [found.field(own).type for own in spelled]
+    kinds = [
+        pa.binary()
+        if name in text or own.strip().endswith(":token") or is_temporal(kind) or is_string(kind)
+        else kind
+        for name, own, kind in zip(columns, spelled, kinds, strict=True)
     ]
-    kinds = [pa.binary() if own else kind for own, kind in zip(are_text, kinds, strict=True)]
     schema = pa.schema(zip(columns, kinds, strict=True))
     skipped: list[int] = []
     batches = _batches(files, encoding, schema, skipped, bad)
