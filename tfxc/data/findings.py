@@ -43,7 +43,7 @@ def ties(sequences: Sequences) -> tuple[int, float, int]:
         first, last = np.searchsorted(sequences.offsets, [start + 1, start + len(items)])
         is_tie[sequences.offsets[first:last] - start - 1] = False  # steps from one sequence to the next
         is_other = items[1:] != items[:-1]
-        num_repeats += np.count_nonzero(is_tie & ~is_other)
+        num_repeats += int(np.count_nonzero(is_tie & ~is_other))
         where = np.flatnonzero(is_tie & is_other)
         number += len(where)
         where = where[:: max(1, len(where) // _COMPARED)]
