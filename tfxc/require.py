@@ -44,9 +44,16 @@ def finite_rows(values, name):
 
 @contextlib.contextmanager
 def clean_errors(position=None):
-    """Raises an InvalidArgumentError anew with its own sentence, and position; the report is its cause."""
+    """Raises an InvalidArgumentError anew with its own sentence, and position; the report is its cause.
+
+    A ValueError of code that tf-keras traces loses the places of that code, which stand before its sentence.
+    """
     try:
         yield
+    except ValueError as error:
+        if not str(error).startswith("in user code:"):
+            raise
+        raise ValueError(re.split(r"\n *\w*Error: ", str(error))[-1].strip()) from error
     except tf.errors.InvalidArgumentError as error:
         sentence = sentence_of(error.message)
         # An error that is a sentence already has the report as its cause, which Keras cuts off.

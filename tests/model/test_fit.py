@@ -115,3 +115,26 @@ def test_validation(model):
     x, y = features(4), np.arange(4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"It was the validation of epoch 1\.$"):
         model.fit(x, y, validation_data=(x, y + 1000), verbose=0)
+
+
+@pytest.mark.both_keras
+def test_a_fit_that_was_cut_off_leaves_no_validation_data_to_the_next():
+    class Cut(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    model = make_model(run_eagerly=True)
+    x, y = features(4), np.arange(4)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(x, y, validation_data=(x, y), callbacks=[Cut()], verbose=0)
+    history = model.fit(x, y, validation_data=(x, y + 4), verbose=0).history
+    expected = model.evaluate(x, y + 4, return_dict=True, verbose=0)["loss"]
+    np.testing.assert_allclose(history["val_loss"], expected, rtol=1e-5)
+
+
+@pytest.mark.traced
+@pytest.mark.both_keras
+@pytest.mark.parametrize("call", ["fit", "evaluate"])
+def test_a_refusal_while_a_step_is_traced_begins_with_what_is_wrong(model, call):
+    with pytest.raises(ValueError, match=r"^Labels must be integer class ids, but have dtype float32"):
+        getattr(model, call)(features(4), np.arange(4, dtype="float32"), verbose=0)

@@ -74,6 +74,12 @@ def is_compiled(model):
     return model.compiled if IS_KERAS_3 else model._is_compiled
 
 
+def forget_validation_data(model):
+    """For before ``fit``: tf-keras keeps the validation data of a ``fit`` that was cut off, for the next."""
+    if not IS_KERAS_3:
+        model._eval_data_handler = None
+
+
 def forget_compile(model):
     """Marks a model as not compiled, after a ``compile`` that was refused."""
     setattr(model, "compiled" if IS_KERAS_3 else "_is_compiled", False)

@@ -9,6 +9,7 @@ from tfxc._keras import refuse_keras_3
 from tfxc._keras.optimizers import build_optimizer
 from tfxc._keras.training import (
     LogFreeCallback,
+    forget_validation_data,
     is_compiled,
     list_of_callbacks,
     refuse_callbacks_that_keep_the_lowest,
@@ -55,6 +56,7 @@ def require_ready(model, arguments):
     arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
     if not is_compiled(model):
         raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
+    forget_validation_data(model)
     model._build_on(arguments.get("x"))
     if model.built:  # slots that are made while the first step is traced would have it traced twice
         with model.distribute_strategy.scope():
