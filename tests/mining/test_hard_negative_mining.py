@@ -23,6 +23,7 @@ from tfxc.samplers import HardNegatives, Mixture, Uniform
 NUM_EXAMPLES = 20
 X, Y = features(NUM_EXAMPLES), np.arange(NUM_EXAMPLES) % NUM_CLASSES
 NAN = float("nan")
+pytestmark = pytest.mark.filterwarnings("ignore:Hard negatives begin with start_epoch=")
 
 
 class Patient(background_search.BackgroundSearch):
@@ -270,6 +271,15 @@ def test_a_table_of_other_classes_is_refused(patient, tmp_path):
     assert np.isnan(history["mining/staleness"]).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_epochs_that_end_before_the_first_hard_negatives_are_warned_of(tmp_path):
+    model = model_of()
+    mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start_epoch=3)
+    with pytest.warns(UserWarning, match=r"begin with start_epoch=3 .*, after the last of 2 epochs: until"):
+        fitted(model, mining, 2)
+    fitted(model, mining, 1)  # goes on: who calls fit for each epoch was told
+
+
 def test_what_fails_in_the_last_epoch_is_told(patient, tmp_path, monkeypatch):
     def fail(*args):
         raise OSError("no space")
@@ -390,7 +400,8 @@ def test_training_without_it_is_warned_of(tmp_path):
         with pytest.warns(UserWarning, match=message):
             model_of(sampler).fit(tfxc.data.with_example_ids(X), Y, verbose=0)
     model = traced_model()
-    with warnings.catch_warnings(action="error"):
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        warnings.filterwarnings("ignore", "Hard negatives begin with start_epoch=")
         fitted(model, HardNegativeMining(tmp_path, NUM_EXAMPLES), 1)
 
 

@@ -40,7 +40,8 @@ class HardNegativeMining(FitCallback):
     ``class_vectors``) gives the highest scores; ``mining/search_seconds``; these are NaN without a table of
     this run. ``mining/filled`` is the share of the hard slots that held a hard class: below 1 if there is no
     table yet, or if positives use up its rows (raise ``num_retrieved``). ``mining/failures`` counts the
-    searches that failed. A ``fit`` whose epochs end before the first search does warns of it.
+    searches that failed. A ``fit`` whose epochs end before ``start_epoch``, or before the first search does,
+    warns of it.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
@@ -70,7 +71,7 @@ class HardNegativeMining(FitCallback):
         >>> model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.BinaryCrossentropy())
         >>> x = tfxc.data.with_example_ids(np.zeros([16, 4], np.float32))
         >>> mining = HardNegativeMining(tempfile.mkdtemp(), num_examples=16, start_epoch=2, every_epochs=1)
-        >>> history = model.fit(x, np.arange(16), epochs=2, callbacks=[mining], verbose=0)
+        >>> callbacks = [mining]  # of model.fit(x, labels, epochs=20, callbacks=callbacks)
 
     Reference:
         Mehta et al., "ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers", 2024.
@@ -128,6 +129,13 @@ class HardNegativeMining(FitCallback):
             self._start_anew()
         if is_other_width:
             table.resume(-1)  # removes its files, which the next table of this folder would refuse
+        if self._epoch is None and (self.params or {}).get("epochs", math.inf) <= self.start_epoch:
+            warnings.warn(
+                f"Hard negatives begin with start_epoch={self.start_epoch} (epochs count from 0), after the "
+                f"last of {self.params['epochs']} epochs: until then all draws are uniform. Take a smaller "
+                "start_epoch, at least 2, or more epochs.",
+                stacklevel=2,
+            )
         self._trained, self._sampler = self.model, parts[0]
         self._sampler.table = self._table
         if self.curriculum is None and self._sampler.built:  # an earlier curriculum may have left less
