@@ -1,4 +1,3 @@
-import gc
 import itertools
 
 import numpy as np
@@ -12,6 +11,7 @@ from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.training import variables_of_training
 from tfxc.block_initializer import some_rows
 from tfxc.data import GrowingVocabulary
+from tfxc.model import growing
 from tfxc.optimizers.slots import slots_of
 
 LENGTH = 4
@@ -183,17 +183,30 @@ def test_what_does_not_go_with_such_names_is_refused():
         model.fit(log(0, 100, 40, batch_size=40), verbose=0)
 
 
-def test_a_vocabulary_belongs_to_one_model():
-    model = made()
-    other = [keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)]), tfxc.layers.DenseHead(24)]
-    with pytest.raises(ValueError, match="belongs to another model, .*: make one for each model"):
-        tfxc.ExtremeClassifier(*other, class_names=model.vocabulary)
+def test_a_vocabulary_belongs_to_the_model_that_trains_with_it():
+    def made_with(vocabulary):  # the cell of a notebook that makes the model
+        items = keras.layers.Embedding(25, 8), keras.layers.Flatten(), keras.layers.Dense(8)
+        encoder = keras.Sequential([keras.Input((LENGTH,), dtype="int32"), *items])
+        model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(24), class_names=vocabulary)
+        model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy(), run_eagerly=True)
+        return model
+
     vocabulary = GrowingVocabulary(24)
-    for _ in range(2):  # in a notebook, a model that is gone is made again
-        model = tfxc.ExtremeClassifier(*other, class_names=vocabulary)
-        assert model.vocabulary is vocabulary
-        del model
-        gc.collect()
+    model = made_with(vocabulary)
+    model = made_with(vocabulary)  # it runs again before the training
+    model.fit(log(0, 0, 4), verbose=0)
+    model = made_with(vocabulary)  # and after it
+    model.fit(log(0, 0, 4), verbose=0)
+    other = made_with(vocabulary)
+    with pytest.raises(ValueError, match="belongs to another model, .*: make one for each model"):
+        other.fit(log(0, 0, 4), verbose=0)
+
+
+def test_a_strategy_is_refused_by_name(monkeypatch):
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+    monkeypatch.setattr(growing, "steps_are_remote", lambda model: True)  # as under a ParameterServerStrategy
+    with pytest.raises(ValueError, match="trains on one device: make it outside of a strategy"):
+        tfxc.ExtremeClassifier(encoder, tfxc.layers.UniformSparseHead(6, 2), class_names=GrowingVocabulary(6))
 
 
 def test_weights_without_their_names_are_told_of(tmp_path):

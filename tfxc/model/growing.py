@@ -1,12 +1,13 @@
 """A model whose classes get other names while it trains: its data, and rows that begin anew."""
 
 import contextlib
+import gc
 import weakref
 
 import tensorflow as tf
 
 from tfxc._keras.layers import embeddings_of, is_embedding, layers_of
-from tfxc._keras.training import LogFreeCallback
+from tfxc._keras.training import LogFreeCallback, steps_are_remote
 from tfxc._keras.weights import tf_variable
 from tfxc.block_initializer import some_rows
 from tfxc.class_rows import AS_BUILT, BY_MEAN, ClassRows
@@ -19,7 +20,7 @@ from tfxc.samplers.class_counts import RunningCounts
 _NUM_FRESH = 256
 _OWNERS: weakref.WeakValueDictionary = (
     weakref.WeakValueDictionary()
-)  # the model of each vocabulary, by its id
+)  # the model that each vocabulary trains with, by its id
 
 
 class Growth(LogFreeCallback, FitCallback):
@@ -28,6 +29,7 @@ class Growth(LogFreeCallback, FitCallback):
     @contextlib.contextmanager
     def during_fit(self, model, arguments):
         vocabulary = model.vocabulary
+        _require_own(model)
         _require_names(arguments)
         arguments["x"] = vocabulary.grown(arguments["x"])
         held_out = arguments.get("validation_data")
@@ -52,6 +54,10 @@ class Growth(LogFreeCallback, FitCallback):
 
 def require_growing(model):
     """Raises ValueError for a model whose classes cannot get other names while it trains."""
+    if model.distribute_strategy.num_replicas_in_sync > 1 or steps_are_remote(model):
+        raise ValueError(
+            "A model with a GrowingVocabulary trains on one device: make it outside of a strategy."
+        )
     if not isinstance(model.head, DenseHead):
         raise ValueError(
             "A GrowingVocabulary needs a tfxc.layers.DenseHead, which has a row for each class, but the head "
@@ -77,10 +83,12 @@ def require_growing(model):
             f"{type(given[0]).__name__} has counts of classes, but which names the classes of a "
             "GrowingVocabulary will have is not known: leave out counts, and it counts while it trains."
         )
-    if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise ValueError(
-            "A model with a GrowingVocabulary trains on one device: make it outside of a strategy."
-        )
+
+
+def _require_own(model):
+    """Raises ValueError where another living model was trained with the vocabulary."""
+    if _OWNERS.setdefault(id(model.vocabulary), model) is not model:
+        gc.collect()  # it may be a model that nobody holds any more, as where a cell of a notebook runs again
     if _OWNERS.setdefault(id(model.vocabulary), model) is not model:
         raise ValueError(
             "The GrowingVocabulary belongs to another model, whose training changes its names: make one for "
