@@ -1,7 +1,10 @@
 import copy
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
+import tfxc
 from tfxc._keras import keras
 from tfxc._keras.layers import (
     Untracked,
@@ -14,6 +17,25 @@ from tfxc._keras.layers import (
     readers_of,
     shape_called_with,
 )
+
+
+@pytest.mark.both_keras
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda encoder: tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3)),
+        lambda encoder: tfxc.layers.EncodedHead(encoder, np.ones((3, 2), np.float32)),
+        lambda encoder: tfxc.encoders.GradCache(encoder, 2),
+    ],
+)
+def test_a_model_of_another_keras_is_refused(use):
+    class Other:  # Keras would call it, and find no weights in it
+        def __call__(self, inputs, training=None):
+            return inputs
+
+    for encoder in (Other(), lambda: keras.layers.Dense(2)):
+        with pytest.raises(ValueError, match=rf"encoder must be a Keras model, .*of {keras.__name__};"):
+            use(encoder)
 
 
 def test_a_layer_that_another_one_replaced_is_not_in_the_model():

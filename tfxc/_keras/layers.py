@@ -15,6 +15,15 @@ class Untracked:
         self.value = value
 
 
+def require_layer(layer, what):
+    """Raises ValueError for what is no layer of the Keras in use: weights of another one would not train."""
+    if not isinstance(layer, keras.layers.Layer):
+        raise ValueError(
+            f"{what} must be a Keras model, but got {layer!r}. Here that is a model of {keras.__name__}; for "
+            "models of tf_keras set TF_USE_LEGACY_KERAS=1 in the environment before TensorFlow is imported."
+        )
+
+
 def forget_layer(owner, layer):
     """Makes an owner forget a layer that another one replaces: Keras 3 would keep and save both."""
     if IS_KERAS_3:  # tf-keras forgets the old layer by itself

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import mask_of, no_autocast, with_mask
+from tfxc._keras.layers import mask_of, no_autocast, require_layer, with_mask
 from tfxc._keras.training import random_states
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import positive_int
@@ -61,8 +61,7 @@ class GradCache(keras.layers.Layer):
     def __init__(self, encoder: keras.Model, chunk_size: int, **kwargs) -> None:
         # In a mixed layer Keras reads weights in the compute dtype, but gradients are of the variables.
         super().__init__(**{**kwargs, "dtype": "float32"})
-        if not callable(encoder) or isinstance(encoder, type):
-            raise ValueError(f"encoder must be a Keras model, but got {encoder!r}.")
+        require_layer(encoder, "encoder")
         self.encoder = encoder
         self.chunk_size = positive_int(chunk_size, "chunk_size")
         no_autocast(self)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import found_again, is_made_of_layers, layers_of
+from tfxc._keras.layers import found_again, is_made_of_layers, layers_of, require_layer
 from tfxc._keras.weights import add_weight, tf_variable, variables_of
 from tfxc.class_rows import ClassRows
 from tfxc.encoders.grad_cache import GradCache
@@ -75,6 +75,7 @@ class EncodedHead(Head):
     """
 
     def __init__(self, item_encoder: keras.Model, features, free_vectors: bool = False, **kwargs) -> None:
+        require_layer(item_encoder, "item_encoder")
         given = None if isinstance(features, numbers.Integral) else as_tensors(features)
         super().__init__(features if given is None else num_rows(given), **kwargs)
         self.item_encoder = item_encoder

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked, forget_layer, no_autocast
+from tfxc._keras.layers import Untracked, forget_layer, no_autocast, require_layer
 from tfxc._keras.training import (
     LogsOfAllReplicas,
     Mean,
@@ -111,8 +111,7 @@ class ExtremeClassifier(
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        if not callable(encoder) or isinstance(encoder, type):
-            raise ValueError(f"encoder must be a Keras model, inputs -> queries [B, D], but got {encoder!r}.")
+        require_layer(encoder, "encoder")
         check_kinds(head, sampler)
         k = positive_int(k, "k")
         head, sampler = place(head, sampler)
