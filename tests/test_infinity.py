@@ -59,6 +59,16 @@ def test_training_ranking_and_evaluation_mean_their_infinite_numbers(
         assert np.all(np.isneginf(scores) == (np.asarray(ids) < 0)) and np.isneginf(scores)[:, 3:].all()
 
 
+@pytest.mark.traced
+def test_an_index_means_its_infinite_scores(checked_numerics):
+    head = HEADS["dense"]()
+    head.build((None, DIM))
+    index = tfxc.search.InvertedIndex()
+    assert index.tune(head, features(8), k=3) >= 0.95
+    best = index.top_k(head.effective_query(features(2)), 3, allow=[[4, 7]])
+    assert np.isneginf(best.scores).tolist() == [[False, False, True]] * 2
+
+
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("head", long_after(1, *HEADS))

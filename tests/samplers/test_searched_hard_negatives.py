@@ -6,7 +6,7 @@ from sampler_checks import clustered, head_of, p_value, queries, sample
 
 from tfxc.callbacks import SamplerRefresh
 from tfxc.losses import BinaryCrossentropy
-from tfxc.samplers import SearchedHardNegatives, Step
+from tfxc.samplers import SearchedHardNegatives, Step, hard_negatives
 
 LABELS = tf.constant([[0], [5], [9]])
 
@@ -121,3 +121,14 @@ def test_sizes_by_default_and_bad_arguments():
     vectors[3] = np.nan
     with pytest.raises(ValueError, match="vector of class 3 is not finite"):
         built(NUM_CLASSES, 6).refresh(head_of(vectors))
+
+
+def test_the_number_of_hard_classes_is_read_as_a_tensor(monkeypatch):
+    class OnlyRead:  # NumPy's behaviour of tensors, once it is on, compares no variable
+        def read_value(self):
+            return tf.constant(2)
+
+    sampler = SearchedHardNegatives(2, 3, num_cells=4, seed=1)
+    sampler.build((20, 4))
+    monkeypatch.setattr(hard_negatives, "tf_variable", lambda weight: OnlyRead())
+    assert sampler.sample(Step(tf.zeros([2, 4]), tf.zeros([2, 1], tf.int32))).ids.shape == (2, 5)

@@ -110,7 +110,7 @@ class HardAndUniform(Sampler):
 
         Left out are the hard classes and the positives that rank among them, since they would be hard too.
         """
-        valid, active = retrieved >= 0, tf_variable(self.num_active)
+        valid, active = retrieved >= 0, tf_variable(self.num_active).read_value()
         is_negative = _is_negative(retrieved, labels)
         rank = tf.cumsum(tf.cast(is_negative, tf.int32), axis=1)
         passed = valid & (rank <= active) & (active > 0)

@@ -12,6 +12,7 @@ from tfxc.aligned import taken_over
 from tfxc.arguments import count_tensor, one_of, positive_int, real_number, require_count
 from tfxc.class_vectors import blocks, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
+from tfxc.infinity import infinity_is_meant
 from tfxc.require import clean_errors
 from tfxc.scored import BestClasses
 from tfxc.search.attributes import Attributes
@@ -269,7 +270,7 @@ class InvertedIndex(keras.layers.Layer):
         # Tensors: the search would be traced again for every list.
         exclude = tf.zeros([1, 0], tf.int32) if exclude is None else padded_ids(exclude, "exclude")
         allow = padded_ids(allow, "allow")
-        with clean_errors():
+        with clean_errors(), infinity_is_meant():  # -inf is the score of no class
             return BestClasses(*self._search.value.top_k(query, k, exclude, allow, num_probes))
 
     def for_serving(self, attributes: Attributes | None = None) -> CellSearch:
