@@ -9,6 +9,7 @@ from tfxc._keras import keras
 from tfxc._keras.layers import (
     Untracked,
     config_of_width,
+    embeddings_of,
     forget_layer,
     is_declared_as,
     layer_of,
@@ -115,3 +116,16 @@ def test_the_mask_a_layer_leaves():
     embedded = keras.layers.Embedding(5, 2, mask_zero=True)(tf.constant([[0, 3]]))
     assert mask_of(embedded).numpy().tolist() == [[False, True]]
     assert mask_of(tf.zeros([1, 2])) is None
+
+
+def test_a_layer_that_calls_other_layers_its_embeddings_has_no_table():
+    class Named(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.embeddings = keras.layers.Embedding(3, 2)
+
+        def call(self, ids):
+            return self.embeddings(ids)
+
+    named = Named()
+    assert embeddings_of(keras.Sequential([named])) == [named.embeddings]

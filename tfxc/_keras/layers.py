@@ -58,7 +58,8 @@ def config_of(layer, *names):
 
 def is_embedding(layer):
     """Whether a layer has a table of embeddings once it is built."""
-    return isinstance(layer, keras.layers.Embedding) or hasattr(layer, "embeddings")
+    table = getattr(layer, "embeddings", None)  # some layers call others so
+    return isinstance(layer, keras.layers.Embedding) or hasattr(table, "shape")
 
 
 def embeddings_of(layer):
