@@ -288,9 +288,8 @@ class InvertedIndex(keras.layers.Layer):
         parts, columns = self._parts, self._search.value.columns
         if self.rows_dtype != "float32" and self.num_scanned:
             columns = MadeOnLoad(as_columns, parts.scanned_columns, parts.scanned_scales)
-        return CellSearch(
-            parts, columns, None if attributes is None else AttributesInCells(attributes, parts)
-        )
+        in_cells = None if attributes is None else AttributesInCells(attributes, parts)
+        return CellSearch(parts, columns, in_cells)
 
     def _require_built(self):
         if not self.built:
