@@ -41,6 +41,13 @@ def test_a_sparse_head_is_warned_of_draws_by_hashes_and_kernels(sampler, num_war
     assert len(recwarn) == num_warnings
 
 
+@pytest.mark.parametrize("loss, num_warnings", [(losses.GBCE(), 2), (losses.BinaryCrossentropy(), 1)])
+def test_a_sparse_head_is_not_warned_of_what_ranks_better_there(loss, num_warnings, recwarn):
+    for sampler in (DNS(4, num_candidates=8), InBatch(4)):
+        make_model(sampler, loss, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4))
+    assert len(recwarn) == num_warnings
+
+
 @pytest.mark.parametrize("loss, num_warnings", [(losses.GBCE(), 1), (losses.BinaryCrossentropy(), 0)])
 def test_gbce_is_warned_of_with_draws_by_rank(loss, num_warnings, recwarn):
     make_model(LogUniform(4), loss)

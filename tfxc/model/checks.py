@@ -59,11 +59,13 @@ def compile_options(options):
 
 def warn_of_poor_draws(head, loss, sampler):
     """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
-    poor = RFF
-    if isinstance(loss, BinaryCrossentropy | SquaredHinge):
+    poor, is_sparse = RFF, isinstance(head, UniformSparseHead)
+    if isinstance(loss, GBCE) or isinstance(loss, BinaryCrossentropy | SquaredHinge) and not is_sparse:
         poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
-    elif isinstance(head, UniformSparseHead):
+    elif is_sparse:
         poor = _POOR_OF_SKETCHES
+        if isinstance(loss, BinaryCrossentropy | SquaredHinge):
+            poor |= InBatch
     if isinstance(sampler, poor):
         warn(
             f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
