@@ -51,7 +51,7 @@ def parse_arguments(argv=None):
     add("--data", type=existing, default=BUNDLED, help="folder of titles, labels, and the labels' names")
     add("--encoders", nargs="+", choices=ENCODERS, default=["distilbert"], help="what reads the titles")
     text_encoders.add_arguments(add)
-    add("--negatives", choices=NEGATIVES, default="hard", help="classes that a step scores")
+    add("--negatives", choices=NEGATIVES, default="astra", help="classes that a step scores")
     add("--num-negatives", type=count, default=64, help="of them, beside the title's tags")
     add("--num-hard", type=whole, default=8, help="astra, searched: hard ones among these")
     add("--start-epoch", type=from_two, default=2, help="hard, astra: first epoch with hard ones, from 0")
