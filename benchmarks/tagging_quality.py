@@ -73,7 +73,7 @@ HEADS = {
     # For Delicious, whose labels are an eighth of Tate's.
     "sparse, 98 inputs": (*SPARSE, "--num-inputs", "98"),
     "sparse, 98 inputs, ReLU": (*SPARSE, "--num-inputs", "98", "--wide-activation", "relu"),
-    "dense, as small": ("--heads", "dense", "--dim", "46"),
+    "dense, as small": ("--heads", "dense", "--dim", "75"),
     "MACH, a quarter": ("--heads", "mach"),
 }
 MINED = ("--heads", "dense", "--dim", "128", "--batch-size", "256", "--learning-rate", "5e-3")
