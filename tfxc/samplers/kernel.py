@@ -200,8 +200,8 @@ class RFF(KernelSampler):
     and 2.7 MB for 10,417 blocks of 96 classes).
 
     Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``). In all measurements so far models of these draws rank below those of
-    ``Unigram``, which take half the time or less: ``compile`` warns of it.
+    (``tfxc.callbacks.SamplerRefresh``). In all of docs/benchmarks models of these draws rank below those of
+    ``Unigram``, which take less time: ``compile`` warns of it.
 
     Args:
         num_negatives: S, draws a query (or a batch).
