@@ -56,6 +56,30 @@ class Grain:
 
 @pytest.mark.long
 @pytest.mark.traced
+@pytest.mark.parametrize("kind", ["map", "iter"])
+def test_data_of_grain_itself_go_on_at_their_batch(tmp_path, script, kind):
+    grain = pytest.importorskip("grain", reason="what is read comes from Grain: pip install grain")
+
+    class Examples:
+        def __len__(self):
+            return len(X)
+
+        def __getitem__(self, row):
+            return X[row], Y[row]
+
+    def data():
+        rows = grain.MapDataset.source(Examples()).shuffle(seed=3).batch(10)
+        return rows if kind == "map" else rows.to_iter_dataset()
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Your input ran out of data|.*shuffle=True")  # Keras
+        expected = script(tmp_path / "whole", x=data(), y=None)
+        assert script(tmp_path / "killed", 3, 16, x=data(), y=None) is None
+        assert_same(script(tmp_path / "killed", 3, x=data(), y=None), expected)
+
+
+@pytest.mark.long
+@pytest.mark.traced
 def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
     adapters = keras.src.trainers.data_adapters
     monkeypatch.setattr(adapters, "is_grain_dataset", lambda data: isinstance(data, Grain))
