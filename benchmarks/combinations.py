@@ -74,7 +74,7 @@ NUM_QUERIES = 256
 class Tags:
     """Artworks and their subjects; the classes of an ``EncodedHead`` are the words of their names."""
 
-    heads = "dense", "sparse", "encoded", "MACH"
+    heads = "dense", "normalised", "sparse", "encoded", "MACH"
     epochs = 6
 
     def __init__(self, path):
@@ -137,6 +137,8 @@ def make_head(name, loss, data):
     bias = {"bias_initializer": keras.initializers.Constant(start)}
     if name == "dense":
         return tfxc.layers.DenseHead(data.num_classes, use_bias=True, **bias)
+    if name == "normalised":
+        return tfxc.layers.DenseHead(data.num_classes, normalize=True, temperature=0.05)
     if name == "sparse":
         return tfxc.layers.UniformSparseHead(data.num_classes, fan_in=32, seed=0, **bias)
     if name == "encoded":

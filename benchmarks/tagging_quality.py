@@ -70,7 +70,7 @@ HEADS = {
     "sparse, narrow": (*SPARSE, "--num-inputs", "800"),
     "sparse, narrow, ReLU": (*SPARSE, "--num-inputs", "800", "--wide-activation", "relu"),
     "dense, narrow": ("--heads", "dense", "--dim", "76"),
-    # For Delicious, whose labels are an eighth of Tate's.
+    # For Delicious, which has an eighth of Tate's labels.
     "sparse, 98 inputs": (*SPARSE, "--num-inputs", "98"),
     "sparse, 98 inputs, ReLU": (*SPARSE, "--num-inputs", "98", "--wide-activation", "relu"),
     "dense, as small": ("--heads", "dense", "--dim", "75"),

@@ -30,7 +30,7 @@ def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
     is_poor = not isinstance(sampler, Unigram | MIDX) and not isinstance(loss, SoftmaxCrossentropy)
     make_model(sampler, loss)
     expected = [True] * (is_poor or isinstance(sampler, RFF))
-    assert ["far below one of Unigram" in str(warning.message) for warning in recwarn] == expected
+    assert ["no better than one of Unigram" in str(warning.message) for warning in recwarn] == expected
 
 
 @pytest.mark.parametrize(

@@ -139,11 +139,8 @@ class GrowingVocabulary(Vocabulary):
         try:
             with open(path, encoding="utf-8") as file:
                 saved = json.load(file)
-            loaded, names, scores = (
-                cls(**saved["config"]),
-                saved["names"],
-                np.array(saved["scores"], np.float64),
-            )
+            loaded, names = cls(**saved["config"]), saved["names"]
+            scores = np.array(saved["scores"], np.float64)
             if not len(set(names)) == len(scores) == len(names) <= loaded.capacity:
                 raise ValueError(f"{len(set(names))} names, {len(scores)} counts, {loaded.capacity} rows")
             names = np.frombuffer(json.dumps(names).encode(), np.uint8)

@@ -59,18 +59,16 @@ def compile_options(options):
 
 def warn_of_poor_draws(head, loss, sampler):
     """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
-    poor, is_sparse = RFF, isinstance(head, UniformSparseHead)
-    if isinstance(loss, GBCE) or isinstance(loss, BinaryCrossentropy | SquaredHinge) and not is_sparse:
+    poor, is_of_each_class = RFF, isinstance(loss, BinaryCrossentropy | SquaredHinge)
+    if isinstance(head, UniformSparseHead) and not isinstance(loss, GBCE):
+        poor = _POOR_OF_SKETCHES | InBatch if is_of_each_class else _POOR_OF_SKETCHES
+    elif is_of_each_class:
         poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
-    elif is_sparse:
-        poor = _POOR_OF_SKETCHES
-        if isinstance(loss, BinaryCrossentropy | SquaredHinge):
-            poor |= InBatch
     if isinstance(sampler, poor):
         warn(
             f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
-            "measured, the model ranked far below one of Unigram draws, which are cheaper. Take "
-            "Unigram(counts=...) or MIDX."
+            "measured, the model ranked no better than one of Unigram draws, which are cheaper, and mostly "
+            "far below it. Take Unigram(counts=...) or MIDX."
         )
 
 

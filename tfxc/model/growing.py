@@ -18,9 +18,8 @@ from tfxc.optimizers.slots import AVERAGES, slots_of
 from tfxc.samplers.class_counts import RunningCounts
 
 _NUM_FRESH = 256
-_OWNERS: weakref.WeakValueDictionary = (
-    weakref.WeakValueDictionary()
-)  # the model that each vocabulary trains with, by its id
+# The model that each vocabulary trains with, by the vocabulary's id.
+_OWNERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 class Growth(LogFreeCallback, FitCallback):
