@@ -109,8 +109,8 @@ class FakeTime(keras.callbacks.Callback):
 @pytest.mark.parametrize(
     ("options", "epochs", "steps"),
     [
-        ({"share": 0.1}, 2, [0, 380, 700]),  # 2 x 20 of 400 seconds
-        ({"share": 0.3}, 1, [0, 120, 300]),  # 2 x 20 of 140 seconds
+        ({"share": 0.1}, 2, [0, 400, 700]),  # 2 x 20 to 400 seconds
+        ({"share": 0.3}, 1, [0, 140, 300]),  # 2 x 20 to 140 seconds
         ({"share": 1}, 2, [0, 100, 300, 400, 700]),
         ({"every": 300, "share": 0.01}, 1, [300]),
     ],

@@ -44,9 +44,9 @@ class SamplerRefresh(StepCallback):
         growth: factor, at least 1, by which the number of steps grows after each refresh, since class
             vectors move less and less. Only with a number of steps.
         share: of "auto", in (0, 1]: a refresh waits until those of this ``fit`` and one more, of their mean
-            length, take at most this share of its time so far, or five seconds in all. So where refreshes
-            are long the clock decides at which steps they are, and two trainings of one seed may differ. 1
-            never waits, and goes by steps alone. Other schedules go by steps whatever this is.
+            length, take at most this share of the time of all else so far, or five seconds in all. So where
+            refreshes are long the clock decides at which steps they are, and two trainings of one seed may
+            differ. 1 never waits, and goes by steps alone. Other schedules go by steps whatever this is.
 
     Raises:
         ValueError: for arguments outside their range.
@@ -148,7 +148,7 @@ class SamplerRefresh(StepCallback):
 
     def _refresh_if_cheap(self):
         """Refreshes, or waits while that would take too large a share of the time."""
-        allowed = max(self.share * self._spent.elapsed, _FREE_SECONDS)
+        allowed = max(self.share * self._spent.on_all_else, _FREE_SECONDS)
         self._is_waiting = self.share < 1 and self._spent.with_another > allowed
         if not self._is_waiting:
             self._refresh()
@@ -175,6 +175,10 @@ class _Spent:
     @property
     def elapsed(self):
         return time.perf_counter() - self._began
+
+    @property
+    def on_all_else(self):
+        return self.elapsed - self.seconds
 
     @property
     def with_another(self):

@@ -30,7 +30,7 @@ _WHOLE_GROWTH = 4  # a refresh is whole once there were so many times the steps 
 _SMALLEST_IMPORTANCE = 0.01  # of a class in the k-means, relative to the mean
 _MOMENT_ROWS = 1 << 16  # class vectors from which their moments are taken
 _SLOTS_AT_ONCE = 1 << 16
-_LARGEST_LOG_CELL, _SMALLEST_CELL = 60.0, 1e-30  # what a cell of a mean proposal may weigh, in float32
+_SMALLEST_CELL = 1e-30  # what a cell of a mean proposal weighs at least, in float32
 _LARGEST_LOG_WEIGHT = 10.0  # of a class in its cell, in either direction; a million classes reach it
 
 
@@ -358,13 +358,15 @@ class _CellLogits(NamedTuple):
 def cell_weights(row_logits, column_logits, cell_mass):
     """What the mean of the proposals of queries multiplies the mass of each cell with, float32 [C, C].
 
-    With u and v [N, C] and the partition Z_q of query q, ``w_ab = 1/N Σ_q exp(u_qa + v_qb) / Z_q``: one
-    matrix product. A cell without classes may have any weight; none is 0.
+    With u and v [N, C] and the partition Z_q of query q, ``w_ab = 1/N Σ_q exp(u_qa + v_qb) / Z_q``: two
+    matrix products. A cell without classes may have any weight; none is 0. A query counts for less than 1/N
+    where all its cells with classes are below 1e-30 of what its best codewords promise.
     """
     num_queries = tf.shape(row_logits)[0]
-    log_total = midx_log_partition(row_logits, column_logits, cell_mass)[:, tf.newaxis]
-    largest = tf.reduce_max(row_logits, 1, keepdims=True)
-    columns = tf.minimum(column_logits + largest - log_total, _LARGEST_LOG_CELL)
-    weight = tf.matmul(tf.exp(row_logits - largest), tf.exp(columns), transpose_a=True)
+    rows, columns = (
+        tf.exp(logits - tf.reduce_max(logits, 1, keepdims=True)) for logits in (row_logits, column_logits)
+    )
+    total = tf.reduce_sum(tf.matmul(rows, cell_mass) * columns, 1, keepdims=True)
+    weight = tf.matmul(rows, columns / tf.maximum(total, _SMALLEST_CELL), transpose_a=True)
     weight /= tf.cast(tf.maximum(num_queries, 1), tf.float32)
     return tf.where(num_queries > 0, tf.maximum(weight, _SMALLEST_CELL), 1.0)
