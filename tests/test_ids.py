@@ -16,7 +16,7 @@ def test_an_id_outside_the_range_is_named_with_its_place(traced, bad):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         check(tf.constant([[0, 7], [-1, bad], [99, 0]], tf.int64), 8)
     message = re.sub(r"[^\w-]+", " ", re.sub(r"\bb'", "'", str(error.value)))
-    assert "outside 0 8" in message and "for PyTorch s 100 pass" in message.replace("-100", "100")
+    assert "outside 0 8" in message and "for the 100 of PyTorch pass" in message.replace("-100", "100")
     assert f"The id is {bad} at flat position 3 of shape 3 2" in message
 
 

@@ -16,13 +16,14 @@ def check_ids(ids, num_classes, what="label"):
     article = "An" if what[0] in "aeiou" else "A"
     is_empty = ids.shape.rank is not None and 0 in ids.shape.as_list()  # a graph may know one size only
     if not ids.dtype.is_integer and not is_empty:
-        raise ValueError(f"{article} {what} id must be an integer, but the ids are {ids.dtype.name}.")
+        hint = ": turn names into ids by vocabulary.encode(names)" if ids.dtype == tf.string else ""
+        raise ValueError(f"{article} {what} id must be an integer, but the ids are {ids.dtype.name}{hint}.")
     flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # an unsigned type has no -1 to compare with
     outside = (flat < PADDING) | (flat >= num_classes)
     end = "L" if tf.is_tensor(num_classes) else num_classes  # a graph may not know it
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
-    torch = "; for PyTorch's -100 pass np.where(y == -100, -1, y)" if what == "label" else ""
+    torch = "; for the -100 of PyTorch pass np.where(y == -100, -1, y)" if what == "label" else ""
     checked = require(
         tf.logical_not(tf.reduce_any(outside)),
         f"{article} {what} id is outside [0, {end}) (-1 is padding{torch}): check the id mapping and "

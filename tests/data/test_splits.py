@@ -91,6 +91,11 @@ def test_time_split_bad_input():
         time_split(timed, 1, 2)
     with pytest.raises(ValueError, match="test part would be empty"):
         time_split(timed, 2, 4)
+    sessions = Sequences([0] * 6, [0, 2, 4, 6], Vocabulary("a"), times=[1, 2, 4, 5, 7, 8])
+    with pytest.raises(
+        ValueError, match="validation part would be empty: .*: split sessions, .* by ratio_split"
+    ):
+        time_split(sessions, 3, 6)
 
 
 def test_times_in_milliseconds_are_told_of():

@@ -223,6 +223,8 @@ def test_what_is_to_be_excluded_is_named_where_it_is_no_class_id():
     model = make_model()
     with pytest.raises(ValueError, match="An excluded class id must be an integer, but the ids are float32"):
         model.predict({"features": features(3), "exclude": np.ones([3, 2], np.float32)}, verbose=0)
+    with pytest.raises(ValueError, match=r"the ids are string: turn names into ids by vocabulary.encode"):
+        model.rank(features(1), 2, exclude=[["a name"]])
     for wrong in (tf.sparse.from_dense([[1, 2]]), [[1], [2, 3]], {1}):
         with pytest.raises(ValueError, match="allow must be class ids .N, X., padded with -1 or tf.ragged"):
             model.rank(features(3), 2, allow=wrong)

@@ -153,12 +153,17 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
             unit = unit_of(sequences.times)
-            remedy = (
-                f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log with "
-                f'time_format="{unit}".'
-                if unit
-                else ""
-            )
+            remedy = ""
+            if unit:
+                remedy = (
+                    f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log with "
+                    f'time_format="{unit}".'
+                )
+            elif len(in_train):
+                remedy = (
+                    f" No sequence has items before and after the start of {name}, as its examples need: "
+                    "split sessions, which are too short for that, by ratio_split or leave_last_out."
+                )
             first, last = (
                 (sequences.times.min(), sequences.times.max()) if len(sequences.times) else (None, None)
             )

@@ -96,7 +96,7 @@ class Attributes(tf.Module):
         if unknown:
             hint = " Limits need an attribute of floats." if unknown[0].endswith(("_min", "_max")) else ""
             names = ", ".join(known)
-            raise ValueError(f"No attribute is asked for as {unknown[0]}: these are, {names}.{hint}")
+            raise ValueError(f"There is no input {unknown[0]}: these attributes take {names}.{hint}")
         return known | {name: rows_of(given, name, known[name].dtype) for name, given in where.items()}
 
     def wanted(self, where, query):
