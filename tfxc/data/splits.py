@@ -119,7 +119,8 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     before `validation_start` as history and the next item before `test_start` as target. The test example has
     all items before `test_start` as history and the next item as target. No history reaches into the period
     that it is tested on. Users without an example count in `num_not_evaluated`: those without a later item,
-    and new users, without an earlier one.
+    and new users, without an earlier one. Sessions rarely span these points: use `ratio_split`, or
+    `sequences.select(sequences.times[sequences.offsets[:-1]] < point)` for those that began before one.
 
     Args:
         sequences: they must have times.
