@@ -56,8 +56,8 @@ class MemoryReport(NamedTuple):
             "tables": "class tables",
             "indices": "indices and connections",
             "slots": "optimizer",
-            "step": "a training step, about",
-            "peak": "in the middle of a step, about",
+            "step": "a training step adds, about",
+            "peak": "sum of these, about",
             "save": "model.save, about",
         }
         return "\n".join(f"{title:<30}{parts[name] / 2**20:>12,.1f} MB" for name, title in titles.items())
