@@ -16,7 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 import product_tags  # noqa: E402
 
-COLUMNS = {f"P@{k}": (f"precision_at_{k}", "{:.3f}") for k in (1, 3, 5)}
+COLUMNS = {
+    "processor s": ("processor_seconds", "{:.0f}"),
+    **{f"P@{k}": (f"precision_at_{k}", "{:.3f}") for k in (1, 3, 5)},
+}
 
 if __name__ == "__main__":
     compare_over_seeds(product_tags, __doc__, COLUMNS, first="encoder")
