@@ -78,33 +78,25 @@ def row_batches(
         return _in_order(num_rows, batch_size, permuted)
 
     dataset = tf.data.Dataset.range(1).flat_map(shuffled)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(_num_batches(num_rows, batch_size)))
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-num_rows // batch_size)))
     dataset.epoch_order = order
     return dataset
 
 
 def _in_order(num_rows, batch_size, batch_of):
-    def batch(i):
-        return batch_of(tf.range(i * batch_size, tf.minimum((i + 1) * batch_size, num_rows)))
+    def batch(start):
+        return batch_of(tf.range(start, tf.minimum(start + batch_size, num_rows)))
 
-    numbers = tf.data.Dataset.range(_num_batches(num_rows, batch_size))
-    return numbers.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
-
-
-def _num_batches(num_rows, batch_size) -> int:
-    return -(-num_rows // batch_size)
+    starts = tf.data.Dataset.range(0, num_rows, batch_size)
+    return starts.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
 
-class _WithCardinality(UnaryUnchangedStructureDataset):
-    def __init__(self, dataset, whole):
+class WithCardinality(UnaryUnchangedStructureDataset):
+    """A dataset with the cardinality of another, which Keras takes for the length of all epochs."""
+
+    def __init__(self, dataset: tf.data.Dataset, whole: tf.data.Dataset):
         super().__init__(dataset, dataset._variant_tensor)
         self._whole = whole
 
     def cardinality(self):
-        """That of the whole dataset."""
         return self._whole.cardinality()
-
-
-def with_cardinality(dataset: tf.data.Dataset, whole: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a dataset with the cardinality of another, which Keras takes for the length of all epochs."""
-    return _WithCardinality(dataset, whole)

@@ -46,10 +46,8 @@ class LabeledPoints:
     labels: scipy.sparse.csr_matrix
 
     def __post_init__(self):
-        features, labels = (
-            _canonical(self.features, np.float32, "features"),
-            _canonical(self.labels, bool, "labels"),
-        )
+        features = _canonical(self.features, np.float32, "features")
+        labels = _canonical(self.labels, bool, "labels")
         if features.shape[0] != labels.shape[0]:
             raise ValueError(
                 f"features [N, F] and labels [N, L] must have a row for each of the N points, but have "
@@ -161,12 +159,8 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
     """Writes points in the repository's format. An interrupted write leaves an older file as it was.
 
     Args:
-        path: the file; ``.gz``, ``.xz`` and ``.bz2`` compress it.
+        path: the file; ``.gz``, ``.xz`` and ``.bz2`` compress it, and other packings are a ValueError.
         points: N points of ``num_features`` features and ``num_labels`` labels.
-
-    Raises:
-        ValueError: for the suffix of another packing.
-        OSError: if the file cannot be written.
 
     Example:
         >>> import pathlib, tempfile

@@ -13,10 +13,11 @@ import pyarrow.fs
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}  # as Arrow calls them
-_KINDS = dict.fromkeys((".parquet", ".parq"), "parquet") | dict.fromkeys(
-    (".jsonl", ".ndjson", ".json"), "json"
-)
-_KINDS |= dict.fromkeys((".csv", ".tsv", ".inter", ".txt"), "csv")
+_KINDS = {
+    **dict.fromkeys((".parquet", ".parq"), "parquet"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+    **dict.fromkeys((".csv", ".tsv", ".inter", ".txt"), "csv"),
+}
 DAMAGED = (pa.ArrowException, OSError, EOFError, lzma.LZMAError)  # what reading a damaged file raises
 _logger = logging.getLogger(__name__)
 
@@ -94,11 +95,8 @@ def find_files(source) -> list[File]:
     """Returns the files of a path, URI, pattern such as `part-*.parquet`, folder, or list of these, in order.
 
     In a folder, the files of one kind count: Parquet files by their suffix if there are any, or else those of
-    text, or else files without a suffix. Names that begin with "_" or "." do not count.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: for a folder of nothing, an empty list, or another scheme.
+    text, or else files without a suffix. Names that begin with "_" or "." do not count. A missing file raises
+    FileNotFoundError; a folder of nothing, an empty list or another scheme ValueError.
     """
     if isinstance(source, list | tuple):
         found = [file for part in source for file in find_files(part)]
@@ -151,12 +149,9 @@ def _in_folder(folder: File) -> list[File]:
         if info.is_file and not re.search(r"(^|/)[._]", info.path[len(folder.path) :].lstrip("/"))
     ]
     tables = [file for file in files if file.suffix != ".txt"]  # beside others a readme
-    for kind in ("parquet", "csv", "json"):
-        chosen = [file for file in tables if file.kind == kind]
-        if chosen:
-            break
-    else:
-        chosen = [file for file in tables if not file.suffix] or files
+    kinds = ("parquet", "csv", "json")
+    by_kind = ([file for file in tables if file.kind == kind] for kind in kinds)
+    chosen = next(filter(None, by_kind), None) or [file for file in tables if not file.suffix] or files
     if not chosen:
         raise ValueError(
             f'The folder {folder} holds no Parquet files (names that begin with "_" or "." do not count), '

@@ -79,8 +79,7 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
         if unit is not None:
             found.append(
                 f"The times reach {np.max(sequences.times):.0f}, which look like {UNITS[unit]} since 1970, "
-                "but are "
-                f'read as seconds: pass time_format="{unit}", or "s" if they are none.'
+                f'but are read as seconds: pass time_format="{unit}", or "s" if they are none.'
             )
         if _are_ratings(sequences.times):
             found.append(
@@ -143,8 +142,7 @@ def _alike(role, names: pa.Array):
 
 
 def _same(names: pa.Array, plain: pa.Array) -> tuple[int, str] | None:
-    """Returns how many names repeat an earlier one when made plain, and two of them; None if there are "
-    "none."""
+    """Returns how many names repeat an earlier one when made plain, and two of them; None if none do."""
     if plain.equals(names):
         return None
     codes = plain.dictionary_encode().indices.to_numpy()
@@ -169,6 +167,5 @@ def _tied(sequences, know_order):
         yield (
             f"{number} of {steps} steps ({number / steps:.1%}) go to another item at the same "
             f"time, {rising:.0%} of them to the larger name, in the order of the table: a model learns "
-            "that order. "
-            'Pass ties="random" to shuffle them, or ties="order" if the order is right.'
+            'that order. Pass ties="random" to shuffle them, or ties="order" if the order is right.'
         )

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfxc.arguments import local_path, positive_int, real_number
 from tfxc.atomic_write import atomic_write
-from tfxc.data.batching import with_cardinality
+from tfxc.data.batching import WithCardinality
 from tfxc.data.names import Names
 from tfxc.data.vocabulary import Vocabulary
 
@@ -130,11 +130,7 @@ class GrowingVocabulary(Vocabulary):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "GrowingVocabulary":
-        """Reads what `save` wrote.
-
-        Raises:
-            ValueError: for another file.
-        """
+        """Reads what `save` wrote; ValueError for another file."""
         path = local_path(path)
         try:
             with open(path, encoding="utf-8") as file:
@@ -157,8 +153,7 @@ class GrowingVocabulary(Vocabulary):
 
         The names are those of the moment at which a batch is read.
 
-        Raises:
-            ValueError: for data without a dense tensor of strings.
+        Raises ValueError for data without a dense tensor of strings.
         """
         return dataset.map(lambda *batch: _with_ids(batch, self._known, dataset))
 
@@ -168,9 +163,7 @@ class GrowingVocabulary(Vocabulary):
         The input "new_classes" of a batch tells which rows have other names from there on. Each time the
         dataset is read, it begins with the names as after the last step of training.
 
-        Raises:
-            ValueError: as `encoded`; for labels that are no names, inputs that are neither one tensor nor a
-                dict.
+        Raises ValueError as `encoded`, for labels that are no names, and other inputs than a tensor or dict.
         """
 
         def begin(_):
@@ -179,7 +172,7 @@ class GrowingVocabulary(Vocabulary):
             return dataset.map(lambda *batch: _with_ids(batch, self._taken, dataset, scout))
 
         grown = tf.data.Dataset.range(1).flat_map(begin).prefetch(_AHEAD)
-        return with_cardinality(grown, dataset)
+        return WithCardinality(grown, dataset)
 
     def _begin(self):
         """Starts anew with the names as after the last step; returns the number of this start."""

@@ -247,7 +247,6 @@ def _numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     is_good = pc.is_finite(column) if pa.types.is_floating(column.type) else pc.is_valid(column)
-    filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
-    return filled.to_numpy().astype(column.type.to_pandas_dtype(), copy=False), ~is_good.fill_null(
-        False
-    ).to_numpy()
+    filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0).to_numpy()
+    is_bad = ~is_good.fill_null(False).to_numpy()
+    return filled.astype(column.type.to_pandas_dtype(), copy=False), is_bad

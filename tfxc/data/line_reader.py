@@ -121,9 +121,15 @@ class LineReader:
                 f'delimiter must be one character between the fields, such as "," or "\\t", but got '
                 f"{delimiter!r}. tfxc.data.read_interactions takes longer ones, for files without a header."
             )
-        records = csv.reader(
-            self._record_lines(), delimiter=delimiter, strict=True, skipinitialspace=not delimiter.isspace()
-        )
+
+        def lines():
+            for line in self:
+                self._first = self._first or self.number
+                self._has_escape |= '\\"' in line
+                yield line
+
+        skips = not delimiter.isspace()
+        records = csv.reader(lines(), delimiter=delimiter, strict=True, skipinitialspace=skips)
         while True:
             self._first, self._has_escape = None, False
             try:
@@ -135,12 +141,6 @@ class LineReader:
                 continue
             if len(record) > 1 or any(map(str.strip, record)):  # a line of blanks is no record
                 yield record
-
-    def _record_lines(self):
-        for line in self:
-            self._first = self._first or self.number
-            self._has_escape |= '\\"' in line
-            yield line
 
     def reject(self, reason):
         """Counts the current line, or CSV record, as bad."""

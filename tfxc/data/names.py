@@ -84,11 +84,8 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     """Returns raw names of one dimension (a list, array, tensor or pandas Series, ...) as a list of strings.
 
     Bytes are decoded as UTF-8. An integer, or any other object, counts as its `str`. With `keep_missing`, a
-    name that is missing (None, NaN, the missing values of pandas and Arrow) becomes None.
-
-    Raises:
-        ValueError: for a name that is missing or a float, bytes that are not UTF-8, several dimensions, a
-            set, or what is no list. `where` is the place of the names in the message.
+    name that is missing (None, NaN, the missing values of pandas and Arrow) becomes None. Raises ValueError,
+    with `where` for the place, for other missing names, floats, bytes that are not UTF-8 and what is no list.
     """
     if isinstance(names, set | frozenset):  # a dict is fine: its keys have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
@@ -109,7 +106,8 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     if kinds <= {str}:
         return names
     if any(issubclass(kind, pa.Scalar | tf.Tensor) for kind in kinds):
-        names = [_plain(name) for name in names]
+        names = [name.as_py() if isinstance(name, pa.Scalar) else name for name in names]
+        names = [name.numpy() if tf.is_tensor(name) else name for name in names]
         kinds = set(map(type, names))
     if all(issubclass(kind, str | int | np.integer) for kind in kinds):
         return list(map(str, names))
@@ -138,12 +136,6 @@ def arrow_texts(names: list, where: str = "at position") -> pa.Array:
             f"The name {where} {names.index(error.object)}, {error.object!r}, holds half a character (a lone "
             'surrogate), which is not text: replace it with "?" by name.encode("utf-8", "replace").decode().'
         ) from error
-
-
-def _plain(name):
-    if isinstance(name, pa.Scalar):
-        return name.as_py()
-    return name.numpy() if tf.is_tensor(name) else name
 
 
 def _refuse_floats(names, where):

@@ -9,12 +9,8 @@ from tfxc.arguments import seed_int
 def packed_rows(lengths: np.ndarray, max_length: int, seed: int | None):
     """Lays histories into rows of T places by first fit, the longest first, with a place between neighbours.
 
-    The time depends on the number of different lengths, hardly on that of histories.
-
-    Args:
-        lengths: [W] integers in [1, T].
-        max_length: T.
-        seed: decides which of the histories of one length come into which row; None keeps their order.
+    Lengths are integers [W] in [1, T]. A seed decides which of the histories of one length come into which
+    row. The time depends on the number of different lengths, hardly on that of histories.
 
     Returns:
         order [W]: the histories row by row; splits [R + 1]: row r holds ``order[splits[r] : splits[r + 1]]``.

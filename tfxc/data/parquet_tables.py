@@ -64,12 +64,8 @@ def _numbers(keys, text) -> set[str]:
 
 def _scalars(keys, numbers) -> dict[str, pa.Scalar]:
     """Returns values of folders as integers, if their name is in `numbers`, or texts."""
-    return {
-        name: pa.scalar(value and int(value), pa.int64())
-        if name in numbers
-        else pa.scalar(value, pa.string())
-        for name, value in keys.items()
-    }
+    kinds = {name: pa.int64() if name in numbers else pa.string() for name in keys}
+    return {name: pa.scalar(value, pa.string()).cast(kinds[name]) for name, value in keys.items()}
 
 
 def _batches(system, parts, columns) -> Iterator[pa.RecordBatch]:

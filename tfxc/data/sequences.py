@@ -217,11 +217,7 @@ class Sequences:
         )
 
     def select(self, index) -> "Sequences":
-        """Returns the sequences at positions [V], negative ones from the end, or of a boolean mask [U].
-
-        Raises:
-            ValueError: for a mask of another length, or positions that are not integers or out of range.
-        """
+        """Returns the sequences at positions [V], negative ones from the end, or of a boolean mask [U]."""
         index = positions(index, len(self), "index")
         return self.slices(index, 0, self.lengths[index])
 

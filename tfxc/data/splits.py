@@ -153,25 +153,19 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
+            span = [sequences.times.min(), sequences.times.max()] if len(sequences.times) else [None, None]
+            message = (
+                f"The {name} part would be empty: times run from {span[0]} to {span[1]}, "
+                f"validation starts at {validation_start} and the test at {test_start}."
+            )
             unit = unit_of(sequences.times)
-            remedy = ""
             if unit:
-                remedy = (
-                    f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log with "
-                    f'time_format="{unit}".'
-                )
+                message += f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log "
+                message += f'with time_format="{unit}".'
             elif len(in_train):
-                remedy = (
-                    f" No sequence has items before and after the start of {name}, as its examples need: "
-                    "split sessions, which are too short for that, by ratio_split or leave_last_out."
-                )
-            first, last = (
-                (sequences.times.min(), sequences.times.max()) if len(sequences.times) else (None, None)
-            )
-            raise ValueError(
-                f"The {name} part would be empty: times run from {first} to {last}, "
-                f"validation starts at {validation_start} and the test at {test_start}.{remedy}"
-            )
+                message += f" No sequence has items before and after the start of {name}, as its examples "
+                message += "need: split sessions, which are too short for that, by ratio_split or leave_last_out."
+            raise ValueError(message)
     return Split(
         sequences.slices(in_train, 0, num_train[in_train]),
         sequences.slices(in_validation, 0, num_train[in_validation] + 1),
@@ -210,22 +204,19 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     test_starts = lengths - _shares(lengths, test_fraction)
     starts = test_starts - _shares(lengths, validation_fraction)
     in_validation, in_test = test_starts - starts >= 2, lengths - test_starts >= 2
-    for name, is_in, fraction in (
-        ("validation", in_validation, validation_fraction),
-        ("test", in_test, test_fraction),
-    ):
+    parts = ("validation", in_validation, validation_fraction), ("test", in_test, test_fraction)
+    for name, is_in, fraction in parts:
         if not is_in.any():
             raise ValueError(
                 f"The {name} part would be empty: {fraction} of the longest sequence, of "
                 f"{max(lengths, default=0)} items, are fewer than the 2 items that a target needs. Use a "
                 "larger fraction or longer sequences."
             )
-    evaluated = in_validation | in_test
     return Split(
         sequences.slices(every, 0, starts),
         sequences.slices(every, starts, test_starts),
         sequences.slices(every, test_starts, lengths),
-        int((~evaluated).sum()),
+        int((~(in_validation | in_test)).sum()),
     )
 
 

@@ -108,7 +108,9 @@ def _class_ids(path, words, types, vocabulary, min_count=1):
     require_vocabulary(vocabulary)
     counts = np.bincount(words, minlength=len(types))
     if vocabulary is None:
-        vocabulary = _by_frequency(types, counts, min_count)
+        ranked = sorted(zip(-counts, types, strict=True))
+        kept = [word for count, word in ranked if -count >= min_count]
+        vocabulary = Vocabulary(kept if min_count == 1 else [UNKNOWN, *kept])
     class_ids = vocabulary.encode(types, unknown=vocabulary.ids.get(UNKNOWN, -1))
     if (class_ids < 0).any():
         raise ValueError(
@@ -167,9 +169,3 @@ def _word_with_marks() -> re.Pattern:
     marks = "".join(own for own in characters if unicodedata.category(own).startswith("M"))
     letters = rf"[^\W\d_]+(?:[{marks}]+[^\W\d_]*)*"
     return re.compile(f"{letters}(?:'{letters})*")
-
-
-def _by_frequency(types, counts, min_count) -> Vocabulary:
-    ranked = sorted(zip(-counts, types, strict=True))
-    kept = [word for count, word in ranked if -count >= min_count]
-    return Vocabulary(kept if min_count == 1 else [UNKNOWN, *kept])

@@ -175,7 +175,9 @@ class TimeColumn:
 
     def _dates(self, column) -> np.ndarray:
         if self._form is not None:
-            return _mapped(column, lambda text: _of_form(text, self._form))
+            return _mapped(
+                column, lambda text: _checked(text, lambda own: datetime.strptime(own, self._form))
+            )
         for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
             try:
                 return column.cast(kind).to_numpy()
@@ -191,9 +193,8 @@ def unit_of(times: np.ndarray) -> str | None:
     largest = max(float(np.max(times)), -float(np.min(times)))
     if largest <= _LATEST_SECOND:
         return None
-    return next(
-        (unit for unit in ("ms", "us") if largest <= _LATEST_SECOND * 1e6 / _MICROSECONDS[unit]), "ns"
-    )
+    units = (unit for unit in ("ms", "us") if largest <= _LATEST_SECOND * 1e6 / _MICROSECONDS[unit])
+    return next(units, "ns")
 
 
 def point_in_time(point, times: np.ndarray):
@@ -298,12 +299,9 @@ def _date(text: str | None) -> datetime | None:
     return _checked(text, datetime.fromisoformat)
 
 
-def _of_form(text: str | None, form: str) -> datetime | None:
-    return _checked((text or "").strip(), lambda own: datetime.strptime(own, form))
-
-
-def _checked(text: str, parse) -> datetime | None:
+def _checked(text: str | None, parse) -> datetime | None:
     """Returns a date with its zone, or None if it is none. A leap second is the second after it."""
+    text = (text or "").strip()
     whole = _LEAP_SECOND.sub("59", text)
     try:
         value = parse(whole) + timedelta(seconds=whole != text)

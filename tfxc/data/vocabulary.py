@@ -76,15 +76,12 @@ class Vocabulary:
         given = cls(names, old.normalize).names
         place = pc.index_in(old.names.array, value_set=given.array)
         place = pc.fill_null(place.cast("int64"), -1).to_numpy(zero_copy_only=False)
+        stay, move = place[: len(given)], place[len(given) :]
+        is_new = np.ones(len(given), bool)
+        is_new[place[place >= 0]] = False
         chosen = np.full(len(given), -1)
-        stay = place[: len(given)]
         chosen[: len(stay)] = stay
-        is_placed = np.zeros(len(given), bool)
-        is_placed[stay[stay >= 0]] = True
-        move = place[len(given) :]
-        move = move[move >= 0]
-        is_placed[move] = True
-        chosen[chosen < 0] = np.concatenate([move, np.flatnonzero(~is_placed)])
+        chosen[chosen < 0] = np.concatenate([move[move >= 0], np.flatnonzero(is_new)])
         return cls(given[chosen], old.normalize)
 
     @cached_property
@@ -104,10 +101,9 @@ class Vocabulary:
         return self.ids.get(texts([name], keep_missing=True)[0]) is not None
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, Vocabulary) and (self.names, self.normalize) == (
-            other.names,
-            other.normalize,
-        )
+        if not isinstance(other, Vocabulary):
+            return False
+        return self.names == other.names and self.normalize == other.normalize
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} names)"
@@ -120,8 +116,7 @@ class Vocabulary:
             unknown: the id for a name that is missing or not in the vocabulary, usually -1; None refuses it.
 
         Raises:
-            ValueError: for a float, a single text, or another `unknown`; if that is None, for a name that is
-                missing or not in the vocabulary.
+            ValueError: for a float, a single text or another `unknown`; without one, for an unknown name.
         """
         if isinstance(names, str):
             raise ValueError(f"names must be a list of names, but is the text {names!r}: pass [{names!r}].")
@@ -145,11 +140,7 @@ class Vocabulary:
         return f", but {other!r} is: ids that went through a float; write them as integers, as before"
 
     def decode(self, ids) -> list:
-        """Returns the names of class ids of any shape, as equally nested lists.
-
-        Raises:
-            ValueError: for an id outside [0, L).
-        """
+        """Returns the names of class ids in [0, L) of any shape, as equally nested lists."""
         ids = integers(ids, "Class ids")
         outside = (ids < 0) | (ids >= len(self))
         if outside.any():
@@ -176,12 +167,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Vocabulary":
-        """Reads what `save` wrote.
-
-        Raises:
-            ValueError: if the file is not a vocabulary, not UTF-8, or does not match its header; for a path
-                of remote storage.
-        """
+        """Reads what `save` wrote; ValueError for another file, or one that does not match its header."""
         with open(local_path(path), "rb") as file:
             header, text = file.readline(), file.read()
         told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})(?: (NFK?[CD]))?\r?\n" % _HEADER.encode(), header)

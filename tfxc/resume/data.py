@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.training import batches_of_epoch, dataset_of_grain
-from tfxc.data.batching import in_any_order, row_batches, with_cardinality
+from tfxc.data.batching import WithCardinality, in_any_order, row_batches
 
 
 class TrainingData(keras.callbacks.Callback):
@@ -83,7 +83,7 @@ def _remaining(dataset, num_skipped):
         number = tf.numpy_function(num_skipped, [], tf.int64)
         return dataset.skip(tf.ensure_shape(number, []))
 
-    return with_cardinality(tf.data.Dataset.range(1).flat_map(rest), dataset)
+    return WithCardinality(tf.data.Dataset.range(1).flat_map(rest), dataset)
 
 
 def _are_arrays(arguments):
