@@ -162,7 +162,6 @@ def _proposal(model, x, y):
     if not len(rows):
         return None  # the next batch may have some
     example_ids = None if example_ids is None else tf.gather(example_ids, rows)
-    quality = proposal_quality(
-        model.sampler, model.head, tf.gather(query, rows), tf.gather(labels, rows), example_ids
-    )
+    query, labels = tf.gather(query, rows), tf.gather(labels, rows)
+    quality = proposal_quality(model.sampler, model.head, query, labels, example_ids)
     return {name: float(tf.reduce_mean(values)) for name, values in quality._asdict().items()}

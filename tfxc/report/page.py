@@ -134,10 +134,7 @@ def _classes(model, measured, num_named):
     expected = measured.labels / measured.labels.sum() * measured.first.sum()
     excess, names = measured.first - expected, model.class_names
     for title, sign in (("too often", 1), ("too rarely", -1)):
-        # A stable sort: of equal classes the lower ids.
-        chosen = [
-            own for own in np.argsort(-sign * excess, kind="stable")[:num_named] if sign * excess[own] > 0
-        ]
+        largest = np.argsort(-sign * excess, kind="stable")[:num_named]  # of equal classes the lower ids
         rows = (
             (
                 f"class {own}" if names is None else names[int(own)],
@@ -147,7 +144,7 @@ def _classes(model, measured, num_named):
                 f"{measured.labels[own]:,}",
                 f"{measured.found[own]:,}",
             )
-            for own in chosen
+            for own in largest[sign * excess[largest] > 0]
         )
         yield f"<h2>Recommended {title}</h2>"
         yield _faint(
@@ -211,9 +208,10 @@ def _plots(*plots: tuple[str, str]) -> str:
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table of texts, which are escaped; no head where all columns are without a name."""
     columns = list(columns)
-    line = lambda tag, cells: (  # noqa: E731
-        "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-    )
+
+    def line(tag, cells):
+        return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
     head = line("th", columns) if any(columns) else ""
     body = "\n".join(line("td", row) for row in rows)
     return f'<div class="table"><table>{head}\n{body}</table></div>'

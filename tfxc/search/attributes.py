@@ -100,15 +100,10 @@ class Attributes(tf.Module):
         return known | {name: rows_of(given, name, known[name].dtype) for name, given in where.items()}
 
     def wanted(self, where, query):
-        """What requests want, as ``passes`` takes it: for each attribute tensors of N rows or one.
+        """What ``where``, names of ``defaults`` -> [N, V] or [1, V], wants of the classes for a query [N, D].
 
-        Args:
-            where: dict, a name of ``defaults`` -> [N, V] or [1, V].
-            query: [N, D].
-
-        Raises:
-            ValueError: for another name, type or rank.
-            tf.errors.InvalidArgumentError: for another number of rows.
+        ``passes`` takes it: for each attribute tensors of N rows or one. Raises ValueError for another name,
+        type or rank, InvalidArgumentError for another number of rows.
         """
         rows, checks = self.rows(where), []
         for name, own in rows.items():
@@ -122,12 +117,10 @@ class Attributes(tf.Module):
         return tf.add_n([tf.size(own) for own in self.rows(where).values()]) > 0
 
     def passes(self, rows, wanted, width=1):
-        """Which classes pass: bool [N, S * width], or [1, S * width] where there is one row of all.
+        """Which classes pass what is ``wanted``: bool [N, S * width], or [1, S * width] of one row of all.
 
-        Args:
-            rows: int32 [N, S] or [1, S]: class ids; or, of attributes in the order of an index, numbers of
-                blocks of ``width`` rows.
-            wanted: as ``wanted`` returns it.
+        Rows int32 [N, S] or [1, S] are class ids, or numbers of blocks of ``width`` rows of attributes in the
+        order of an index.
         """
 
         def of_part(part, own):
@@ -147,14 +140,7 @@ def where_restricted(part, wanted, restricted, otherwise):
 def passing(attributes, where, query, num_classes):
     """Which classes of a head a request leaves, and whether it leaves any out; both None without attributes.
 
-    Args:
-        attributes: None or ``Attributes``.
-        where: and ``query``: as of ``Attributes.wanted``.
-        num_classes: of the head.
-
-    Returns:
-        A function, as of ``Attributes.passes``, from class ids [N, S] or [1, S]; and a bool scalar.
-
+    It returns a function, as of ``Attributes.passes``, from class ids [N, S] or [1, S]; and a bool scalar.
     Raises ValueError as ``Attributes.wanted``, and for what are no attributes of these classes.
     """
     if attributes is None and not where:

@@ -9,14 +9,10 @@ from tfxc.search.attributes import where_restricted
 
 
 class AttributesInCells(tf.Module):
-    """Tells for each cell of an index whether any class passes, and for the rows of its tiles which do.
+    """Tells for each cell of ``Tiles`` of variables whether any class passes, and for its rows which do.
 
     A table counts the classes of each kind in each cell: those of one value, of a few values where there are
     many, or of numbers within bounds.
-
-    Args:
-        attributes: ``Attributes`` of all classes.
-        tiles: ``Tiles`` of variables.
     """
 
     def __init__(self, attributes, tiles):
@@ -42,10 +38,7 @@ class AttributesInCells(tf.Module):
 
     def expected(self, wanted):
         """About how many classes of each cell pass: float32 [N or 1, C], 0 only where none does."""
-        shares = [
-            self._share(counts, part, own)
-            for counts, part, own in zip(self.counts, self.attributes.parts, wanted, strict=True)
-        ]
+        shares = map(self._share, self.counts, self.attributes.parts, wanted)
         return functools.reduce(tf.multiply, shares, tf.convert_to_tensor(self.sizes))
 
     def _share(self, counts, part, wanted):

@@ -26,19 +26,11 @@ def best_candidates(scores, ids, k, exclude):
 
 
 def best_allowed(score, allow, num_classes, num_queries, k, exclude, passes=None):
-    """The k best of the classes that are allowed.
+    """``best_candidates`` among class ids ``allow`` [N, A], or [1, A] for all queries, padded with -1.
 
-    Args:
-        score: function from class ids [N, A], or [A] shared by all queries, to scores [N, A]; -1 is an empty
-            slot.
-        allow: class ids [N, A], or [1, A] for all queries, padded with -1.
-        num_classes: L.
-        num_queries: N.
-        k, exclude: as of ``best_candidates``.
-        passes: None, or a function from class ids [N, A] or [1, A] to which may be ranked, bool alike.
-
-    Raises:
-        tf.errors.InvalidArgumentError: An id is outside [-1, L), or ``allow`` has another number of rows.
+    ``score`` maps ids [N, A], or [A] shared by all queries, to scores [N, A]; ``passes``, if not None, ids
+    [N, A] or [1, A] to which may be ranked. Raises an InvalidArgumentError for an id outside [-1, L), or
+    another number of rows.
     """
     with tf.control_dependencies(require_rows(allow, num_queries, "allow")):
         allow = refuse_mask(check_ids(allow, num_classes, "allowed class"), num_classes, "allow")

@@ -62,24 +62,22 @@ class CellSearch:
             probes = tf.minimum(num_probes, self.num_cells)
 
         attributes = None if self.attributes is None else self.attributes.attributes
-        passes = None
-        if attributes is not None:
-            passes = lambda ids: attributes.passes(self._places(ids), attributes.wanted(where, query))  # noqa: E731
+        size = tf.shape(query)[0]
+
+        def passes(ids):
+            return attributes.passes(self._places(ids), attributes.wanted(where, query))
 
         def allowed():
             score = lambda ids: self._score(query, ids, columns)  # noqa: E731
-            size = tf.shape(query)[0]
-            return best_allowed(score, allow, self.num_classes, size, k, exclude, passes)
+            filters = () if attributes is None else (passes,)
+            return best_allowed(score, allow, self.num_classes, size, k, exclude, *filters)
 
         def every():
             return self._search(k, probes, columns, query, exclude)
 
         def filtered():
-            each = tf.range(tf.shape(query)[0])
-            wanted = tf.nest.map_structure(
-                lambda part: tf.gather(part, tf.minimum(each, tf.shape(part)[0] - 1)),
-                attributes.wanted(where, query),
-            )
+            each = lambda part: tf.gather(part, tf.minimum(tf.range(size), tf.shape(part)[0] - 1))  # noqa: E731
+            wanted = tf.nest.map_structure(each, attributes.wanted(where, query))
             return self._search(k, probes, columns, query, exclude, wanted)
 
         def search():
@@ -105,10 +103,9 @@ class CellSearch:
             own = _BFLOAT16 * tf.abs(vectors - means)
         own += _FLOAT32 * tf.abs(means)
         if self.num_scanned:
-            scales = tf.gather(
-                tf.convert_to_tensor(parts.scanned_scales), tf.where(is_scanned, places - num_slots, 0)
-            )
-            own = tf.where(is_scanned[:, tf.newaxis], _INT16 * scales[:, tf.newaxis], own)
+            scales = tf.convert_to_tensor(parts.scanned_scales)
+            scales = tf.gather(scales, tf.where(is_scanned, places - num_slots, 0))[:, tf.newaxis]
+            own = tf.where(is_scanned[:, tf.newaxis], _INT16 * scales, own)
         return rounded + own + _LEAST
 
     def _search(self, k, probes, columns, query, *more):
@@ -127,9 +124,9 @@ class CellSearch:
             own = tf.nest.map_structure(lambda part: tf.gather(part, lacking), (query, *more))
             found = self._best(num_found, probes, columns, *own)
             where = lacking[:, tf.newaxis]
-            best = [
+            best = (
                 tf.tensor_scatter_nd_update(old, where, new) for old, new in zip(best, found, strict=True)
-            ]
+            )
             return tf.boolean_mask(lacking, found.ids[:, -1] < 0), probes, *best
 
         def until_found():
@@ -137,11 +134,7 @@ class CellSearch:
                 lambda lacking, probes, *_: (tf.size(lacking) > 0) & (probes < self.num_cells),
                 again,
                 (lacking, probes, *best),
-                shape_invariants=(
-                    tf.TensorShape([None]),
-                    tf.TensorShape([]),
-                    *[tf.TensorShape([None, None])] * 2,
-                ),
+                shape_invariants=tuple(map(tf.TensorShape, ([None], [], [None, None], [None, None]))),
             )
             return BestClasses(*found)
 
@@ -228,15 +221,13 @@ class CellSearch:
         missing = tf.maximum(most - tf.shape(places)[1], 0)
         places = tf.pad(places, [[0, 0], [0, missing]], constant_values=-1)
         size = _READ_ELEMENTS // (parts.rows.shape[2] * tf.maximum(tf.shape(places)[1], 1))
-        (scores,) = _in_blocks(self._scores_in_tiles, size, [tf.float32], query, places)
+        # The scores in slots of tiles are arbitrary where there is none, -1.
+        in_tiles = lambda query, at: (_products(self._in_tiles(tf.maximum(at, 0)), query),)  # noqa: E731
+        (scores,) = _in_blocks(in_tiles, size, [tf.float32], query, places)
         ids = tf.gather(tf.reshape(tf.convert_to_tensor(parts.members), [-1]), tf.maximum(places, 0))
         out = (places < 0) | (ids < 0) | tf.math.is_nan(scores)
         scores, column = tf.math.top_k(tf.where(out, float("-inf"), scores), most)
         return scores, tf.gather(tf.where(out, -1, ids), column, batch_dims=1)
-
-    def _scores_in_tiles(self, query, places):
-        """Scores [N, n] of the classes in slots [N, n] of tiles; arbitrary where there is none, -1."""
-        return (_products(self._in_tiles(tf.maximum(places, 0)), query),)
 
     def _tiles_of(self, cells):
         """The first tile of cells [N, n], and how many they have."""
@@ -354,13 +345,10 @@ def _in_blocks(function, size, dtypes, *rows):
         return block + 1, *(part.write(block, new) for part, new in zip(parts, own, strict=True))
 
     def loop():
-        parts = [
-            tf.TensorArray(dtype, num_blocks, infer_shape=False, element_shape=[None, None])
-            for dtype in dtypes
-        ]
-        _, *parts = tf.while_loop(
-            lambda block, *_: block < num_blocks, step, (tf.constant(0), *parts), parallel_iterations=2
-        )
+        shape = [None, None]
+        parts = (tf.TensorArray(own, num_blocks, infer_shape=False, element_shape=shape) for own in dtypes)
+        is_left = lambda block, *_: block < num_blocks  # noqa: E731
+        _, *parts = tf.while_loop(is_left, step, (tf.constant(0), *parts), parallel_iterations=2)
         return tuple(part.concat() for part in parts)
 
     # A loop would cost a single query a millisecond.

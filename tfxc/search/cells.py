@@ -83,8 +83,7 @@ def promise_of_cells(means, reaches, query):
 
 
 def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
-    """Cells of similar directions by k-means; with skewed lengths, long class vectors have cells of their
-    own.
+    """``Cells`` of similar directions by k-means; long class vectors have their own if lengths are skewed.
 
     The longer its vector, the more often a class is among the best, whatever the direction of the query.
     (Lengths leave out coordinates that all queries share, such as a bias: a large negative bias makes a
@@ -94,21 +93,9 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
     finds the same share of the best in a fraction of the reading. With clustered vectors of similar length it
     would read several times as much, since there every class is as likely as another.
 
-    k-means cuts cells of more than twice the mean size again.
-
-    Args:
-        head: a built head with class vectors.
-        num_cells: about how many directions, in [1, L]; there are up to twice as many cells, or more where
-            large cells are cut.
-        skewed: whether the lengths of class vectors are skewed.
-        lengths: None, or what ``lengths_of`` the head returned.
-        seed: int.
-
-    Returns:
-        ``Cells``.
-
-    Raises:
-        ValueError: A class vector, or its squared length, is not finite.
+    There are up to twice ``num_cells``, or more, since k-means cuts cells of more than twice the mean size
+    again. ``lengths`` are None, or what ``lengths_of`` the head returned. Raises ValueError if a class
+    vector, or its squared length, is not finite.
 
     Reference:
         Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003 (the
@@ -119,10 +106,9 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
     lengths = lengths_of(head) if lengths is None else lengths
     weights = _weights(lengths) if skewed else np.ones(head.num_classes)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
-    codebook = kmeans(
-        _directions(vectors_of(head, ids)), num_cells, weights=weights, seed=seed, title="k-means"
-    )
-    cell_of = _assigned(head, _directions(codebook), _directions)
+    points = directions(vectors_of(head, ids))
+    codebook = kmeans(points, num_cells, weights=weights, seed=seed, title="k-means")
+    cell_of = _assigned(head, directions(codebook), directions)
     mean = head.num_classes / num_cells
     parts = [part for cell in _members(cell_of, num_cells) for part in _small_parts(head, cell, mean, seed)]
     if skewed:
@@ -132,18 +118,14 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
 
 
 def gather_around(head, centres):
-    """Cells of the classes that are nearest to each centre [C, D].
-
-    Raises ValueError as ``cut_into_cells``.
-    """
+    """Cells of the classes that are nearest to each centre [C, D]; ValueError as of ``cut_into_cells``."""
     lengths_of(head)  # raises
     return cells_around(_assigned(head, centres, lambda vectors: vectors), len(centres))
 
 
 def cells_around(cell_of, num_cells):
     """The cells of classes by the number of the cell of each, int [L]; -1 for a class in none."""
-    members = [cell for cell in _members(cell_of + 1, num_cells + 1)[1:] if len(cell)]
-    return _cells_of(members)
+    return _cells_of([cell for cell in _members(cell_of + 1, num_cells + 1)[1:] if len(cell)])
 
 
 def lengths_of(head):
@@ -189,7 +171,7 @@ def _cells_of(parts):
     return Cells(np.concatenate(parts), np.concatenate([[0], np.cumsum([len(part) for part in parts])]))
 
 
-def _directions(vectors):
+def directions(vectors):
     """Vectors [n, D] scaled to length 1; vectors of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
@@ -199,7 +181,7 @@ def _small_parts(head, ids, mean, seed):
     """The class ids of a cell, cut into parts of at most _LARGEST times the mean size."""
     if len(ids) <= max(_LARGEST * mean, 1):
         return [ids]
-    vectors = _directions(vectors_of(head, ids))
+    vectors = directions(vectors_of(head, ids))
     num_parts = int(-(-len(ids) // mean))
     part_of = assign(vectors, kmeans(vectors, num_parts, seed=seed))[0]
     sizes = np.bincount(part_of, minlength=num_parts)

@@ -19,9 +19,7 @@ _NUM_CHECKED = 100  # queries, and classes of each
 
 
 def index_for(num_classes):
-    """The FAISS factory string that suits a number of classes: exact search, inverted lists, or HNSW over
-    them.
-    """
+    """The FAISS factory string that suits a number of classes: exact, inverted lists, or HNSW over them."""
     if num_classes <= _EXACT_UP_TO:
         return "Flat"
     num_cells = 2 ** round(np.log2(2 * np.sqrt(num_classes)))
@@ -105,45 +103,29 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
 
 
 def build_index(head, factory, checked, k, seed=0, recall=_RECALL, all_cells=False):
-    """An index over all class vectors of a head, and its recall.
+    """An index over all class vectors of a head, and the share that it finds of the k best of some queries.
 
-    The effort of a search (nprobe, efSearch) doubles until it finds enough of the true classes, by default
-    nine tenths, or reads 64 cells a query: with more, a search of a million examples takes longer than
-    several epochs.
-
-    Args:
-        head: has ``num_classes`` and ``class_vectors(start, stop)``.
-        factory: a FAISS factory string.
-        checked: queries float32 [n, D] that measure the recall.
-        k: classes a query.
-        seed: int, for the choice of vectors that train the index.
-        recall: the share of the true classes to find.
-        all_cells: whether a query may read all cells.
-
-    Returns:
-        The index, and the share of the k best classes of the checked queries that it finds.
+    The effort of a search (nprobe, efSearch) doubles until it finds the wanted ``recall`` of the true classes
+    of queries ``checked`` float32 [n, D], or reads 64 cells a query, unless it may read ``all_cells``: with
+    more, a search of a million examples takes longer than several epochs.
     """
-    exact = faiss.ResultHeap(len(checked), k, keep_max=True)
-    index = _filled(
-        head, factory, seed, lambda start, vectors: exact.add_result(*_exact(checked, vectors, k, start))
-    )
+    index, exact = _trained(head, factory, seed), faiss.ResultHeap(len(checked), k, keep_max=True)
+    for start, vectors in blocks(head):
+        index.add(vectors)
+        scores, ids = faiss.knn(checked, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)
+        exact.add_result(scores, ids + start)
     exact.finalize()
     return index, _raise_effort(index, checked, exact.I, recall, all_cells)
 
 
 def search(index, queries, k):
-    """The k best classes int32 [n, k] of queries float32 [n, D]; -1 where fewer are found.
-
-    Raises:
-        ValueError: A query is not finite.
-    """
+    """The k best classes int32 [n, k] of finite queries float32 [n, D]; -1 where fewer are found."""
     if not np.isfinite(queries).all():
         raise ValueError("A query is not finite: training has diverged. Lower the learning rate.")
     return index.search(np.ascontiguousarray(queries), k)[1].astype(np.int32)
 
 
-def _filled(head, factory, seed, visit):
-    """A trained index that holds all class vectors; ``visit(start, vectors)`` sees each block of them."""
+def _trained(head, factory, seed):
     dim = head.class_vectors(0, 1).shape[1]
     index = empty_index(factory, dim)
     if not index.is_trained:
@@ -157,21 +139,12 @@ def _filled(head, factory, seed, visit):
                 f"index={factory!r} cannot be trained on {len(vectors)} class vectors of width {dim}; "
                 f"{index_for(head.num_classes)!r} would suit them: {_reason(error)}"
             ) from error
-    for start, vectors in blocks(head):
-        index.add(vectors)
-        visit(start, vectors)
     return index
 
 
 def _reason(error):
     """The message of a FAISS error, without its place in the code of FAISS."""
     return str(error).splitlines()[0].rsplit(": ", 1)[-1]
-
-
-def _exact(queries, vectors, k, start):
-    """Scores and ids [n, k] of the best of some class vectors; the first one is that of class ``start``."""
-    scores, ids = faiss.knn(queries, vectors, min(k, len(vectors)), faiss.METRIC_INNER_PRODUCT)
-    return scores, ids + start
 
 
 def _raise_effort(index, queries, wanted, enough, all_cells):

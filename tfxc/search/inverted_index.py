@@ -95,12 +95,9 @@ class InvertedIndex(keras.layers.Layer):
         **kwargs,
     ) -> None:
         super().__init__(dtype="float32", **kwargs)
-        if num_scanned is not None:
-            num_scanned = positive_int(num_scanned, "num_scanned", least=0)
-        if num_cells is not None:
-            num_cells = positive_int(num_cells, "num_cells")
-        if num_probes is not None:
-            num_probes = positive_int(num_probes, "num_probes")
+        num_scanned = None if num_scanned is None else positive_int(num_scanned, "num_scanned", least=0)
+        num_cells = None if num_cells is None else positive_int(num_cells, "num_cells")
+        num_probes = None if num_probes is None else positive_int(num_probes, "num_probes")
         if num_cells is not None and num_probes is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
         self.num_cells: int | Any = num_cells  # like the other numbers, None until the index is built
@@ -166,13 +163,10 @@ class InvertedIndex(keras.layers.Layer):
         return float(np.average(parts.reaches.numpy() ** 2, weights=sizes))
 
     def build_from(self, head) -> None:
-        """Cuts the head's class vectors into cells and copies them.
-
-        Parts of more than half a minute tell of their progress.
+        """Cuts the head's class vectors into cells and copies them. Long parts tell of their progress.
 
         Raises:
-            ValueError: The head has no class vectors whose inner product is the logit, a class vector is not
-                finite, or the index is built already.
+            ValueError: The head has no class vectors, one is not finite, or the index is built already.
         """
         if self.built:
             raise ValueError("The index is built already: make a new InvertedIndex for other class vectors.")
@@ -187,11 +181,7 @@ class InvertedIndex(keras.layers.Layer):
         It runs no k-means and takes a fraction of the time of ``build_from``. Build from scratch once
         ``recall`` falls.
 
-        Args:
-            head: as of ``build_from``, with any number of classes.
-
-        Returns:
-            Another ``InvertedIndex``, with as many probes and scanned classes.
+        The head may have any number of classes. The new index has as many probes and scanned classes.
 
         Raises:
             ValueError: as ``build_from``; or the head has vectors of another width, or the index is empty.
@@ -232,16 +222,11 @@ class InvertedIndex(keras.layers.Layer):
     def top_k(
         self, query, k: int | tf.Tensor, exclude=None, allow=None, num_probes: int | tf.Tensor | None = None
     ) -> BestClasses:
-        """The k best of the scanned classes and of the probed cells. Queries that find fewer probe more
-        cells.
+        """The k best of the scanned classes and of the probed cells. Queries that find fewer probe more.
 
         Args:
             query: float [N, E], ``head.effective_query(query)`` of a head's queries.
-            k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
-            exclude: None or class ids [N, X], or [1, X] for all queries, ragged or padded with -1, that are
-                never returned.
-            allow: None or class ids [N, A], or [1, A] for all queries, ragged or padded with -1: exactly
-                these classes are ranked. A width of 0 allows every class.
+            k, exclude, allow: as of ``Head.top_k``.
             num_probes: None for the index's own, or an int or int32 scalar, clamped to the number of cells;
                 with all cells nothing is missed.
 
@@ -249,10 +234,7 @@ class InvertedIndex(keras.layers.Layer):
             ``BestClasses`` as of ``Head.top_k``; where equal scores do not all fit, any of them.
 
         Raises:
-            ValueError: ``k`` is no int in [1, L], ``num_probes`` no int of at least 1, and neither is an
-                integer tensor; the query has another rank or width, or class ids are not of rank 2.
-            tf.errors.InvalidArgumentError: A class id is outside [-1, L), a mask [N, L] came in place of ids,
-                or a tensor ``k`` or ``num_probes`` is below 1.
+            ValueError, tf.errors.InvalidArgumentError: as ``Head.top_k``, and for ``num_probes`` below 1.
         """
         self._require_built()
         query = tf.cast(query, tf.float32)
@@ -276,13 +258,8 @@ class InvertedIndex(keras.layers.Layer):
     def for_serving(self, attributes: Attributes | None = None) -> CellSearch:
         """The search for a graph that is saved, and that runs only once it is loaded.
 
-        Args:
-            attributes: None, or what requests choose classes by.
-
-        Returns:
-            ``CellSearch``. The saved module must hold its ``columns`` and ``attributes`` and the weights of
-            this layer. A module that makes the columns on load cannot be loaded in the scope of a
-            ``MirroredStrategy``, nor be frozen.
+        The saved module must hold its ``columns`` and ``attributes`` and the weights of this layer. A module
+        that makes the columns on load cannot be loaded in the scope of a ``MirroredStrategy``, nor be frozen.
         """
         self._require_built()
         parts, columns = self._parts, self._search.value.columns
@@ -351,8 +328,7 @@ class InvertedIndex(keras.layers.Layer):
         return Wanted.of(head, queries, k, exclude).recall(self, self.num_probes)
 
     def tune(self, head, queries, k: int = 10, recall: float = 0.95, exclude=None) -> float:
-        """Chooses the number of probes, and builds an index that is not built yet: the cheapest that reaches
-        a recall.
+        """Chooses the number of probes, and builds an empty index: the cheapest that reaches a recall.
 
         A query costs one inner product for each cell and for each member that it reads, and a tenth for each
         scanned class. ``tune`` compares half, once and twice the number of cells, as long as more cost less,
@@ -391,9 +367,8 @@ class InvertedIndex(keras.layers.Layer):
                 steps = [self._checked_num_scanned(head)]
             query = head.effective_query(wanted.queries).numpy()
             self._take(head, *cheapest(head, query, wanted.best, recall, every, steps))
-        self.num_probes, found = fewest_probes(
-            lambda num_probes: wanted.recall(self, num_probes), recall, self.num_cells
-        )
+        recall_of = lambda num_probes: wanted.recall(self, num_probes)  # noqa: E731
+        self.num_probes, found = fewest_probes(recall_of, recall, self.num_cells)
         return found
 
     def _usual_num_cells(self, head):

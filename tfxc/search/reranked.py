@@ -8,14 +8,9 @@ _CANDIDATES = 4  # times k
 
 
 def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None, **where):
-    """The k best classes that an index of a head finds, by the scores of the head.
+    """The k best classes that an index of a head, or a ``CellSearch``, finds, by the scores of the head.
 
-    Args:
-        head: the head that the index was built from.
-        index: has ``top_k``, an ``InvertedIndex`` or a ``CellSearch``.
-        query: float [N, D], as the head takes it.
-        k, exclude, allow, num_probes: as of ``InvertedIndex.top_k``.
-        **where: for a ``CellSearch`` with attributes, as of ``Attributes``.
+    The query float [N, D] is as the head takes it; the rest as of ``top_k`` of the index.
     """
     effective = head.effective_query(query)
     if not head.approximate:

@@ -21,8 +21,7 @@ class Answers(NamedTuple):
 
     @classmethod
     def of_any(cls, head):
-        """The moments of queries with uniform directions: the longer its vector, the more often a class
-        answers.
+        """The moments of queries of uniform directions, where classes of longer vectors answer more often.
 
         Coordinates that all queries share, such as the 1 of a bias, keep their value; the score is a little
         above the best score by these coordinates alone.
@@ -39,14 +38,6 @@ def most_promising(head, answers, num_classes):
     chance of that grows with the ratio of its mean to its standard deviation. Where frequencies are skewed, a
     few classes are far ahead. One dense product scores all of them, many times faster a row than a gather
     from cells.
-
-    Args:
-        head: has ``num_classes`` and ``class_vectors(start, stop)``.
-        answers: ``Answers``.
-        num_classes: how many, in [0, L].
-
-    Raises:
-        ValueError: A class vector is not finite.
 
     Reference:
         Liu et al., "Understanding and Improving Proximity Graph Based Maximum Inner Product Search", 2020

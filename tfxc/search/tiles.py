@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc.aligned import aligned_zeros
 from tfxc.class_vectors import vectors_of
-from tfxc.search.cells import moments
+from tfxc.search.cells import directions, moments
 
 STORED_AS = {"bfloat16": "uint16"}  # the same bits: tf-keras cannot save bfloat16
 DTYPES = {"float32": np.float32, "bfloat16": tf.bfloat16.as_numpy_dtype, "int8": np.int8}
@@ -154,15 +154,11 @@ def as_columns(columns, scales):
     return columns if columns.dtype == tf.float32 else tf.cast(columns, tf.float32) * scales
 
 
-def int8_codes(vectors, directions):
-    """Codes int8 [n, D] and scales bfloat16 [n] of vectors, most exact along a direction.
+def int8_codes(vectors, along):
+    """Codes int8 [n, D] and scales bfloat16 [n] of vectors [n, D], most exact ``along`` others [n, D].
 
     Queries that read a row have about the direction of its cell, so an error along it counts most. A few
     coordinates are therefore rounded the other way, so that the errors along the direction cancel.
-
-    Args:
-        vectors: float32 [n, D].
-        directions: float32 [n, D], of any length.
 
     Reference:
         Guo et al., "Accelerating Large-Scale Inference with Anisotropic Vector Quantization", 2020.
@@ -170,14 +166,12 @@ def int8_codes(vectors, directions):
     scales = (np.abs(vectors).max(1) / _LARGEST_CODE).astype(DTYPES["bfloat16"]).astype(np.float32)
     exact = vectors / np.maximum(scales, np.finfo(np.float32).tiny)[:, np.newaxis]
     codes = np.rint(exact).clip(-_LARGEST_CODE, _LARGEST_CODE)
-    unit = directions / np.maximum(
-        np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float32).tiny
-    )
+    unit = directions(along)
     rows, errors, gain = np.arange(len(codes)), codes - exact, _ALONG * unit**2 + 1
     for _ in range(_ROUNDS):
-        along = np.einsum("nd,nd->n", errors, unit)
+        product = np.einsum("nd,nd->n", errors, unit)
         step = -np.copysign(np.float32(1), errors)  # to the other neighbour
-        change = gain + 2 * step * (_ALONG * along[:, np.newaxis] * unit + errors)
+        change = gain + 2 * step * (_ALONG * product[:, np.newaxis] * unit + errors)
         change[np.abs(codes + step) > _LARGEST_CODE] = 0
         best = change.argmin(1)
         step = np.where(change[rows, best] < 0, step[rows, best], 0)

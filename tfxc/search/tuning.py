@@ -25,19 +25,14 @@ def cheapest(head, query, best, recall, numbers_of_cells, steps):
 
     Args:
         head: has the class vectors.
-        query: float32 [n, E], effective queries.
-        best: ``BestClasses`` [n, k] of the queries.
+        query: float32 [n, E], effective queries, with their ``BestClasses`` ``best`` [n, k].
         recall: the share of them to find, in (0, 1].
         numbers_of_cells: set of ints, for ``cut_into_cells``. The smallest number is cut with and without
-            cells of their own for long vectors; larger numbers are cut the better way, as long as they cost
-            less.
+            cells of their own for long vectors; larger ones the better way, as long as they cost less.
         steps: numbers of scanned classes to consider; see ``scan_steps``.
 
     Returns:
         ``Cells`` of all classes, the ids of those to scan, int32 [H], and the ``Answers`` that chose them.
-
-    Raises:
-        ValueError: A class vector is not finite.
     """
     lengths = lengths_of(head)  # first: it names a class vector that is not finite
     answers = Answers.of(query, best.scores[:, -1].numpy())
@@ -100,18 +95,11 @@ def fewest_probes(recall_of, recall, num_cells):
 
 
 def cheapest_step(cells, head, query, wanted, recall, rank, steps, stands_for):
-    """The number of scanned classes at which a query costs least, with some cells.
+    """The cost of a query and the number of scanned classes, one of ``steps``, at which it is least.
 
-    Args:
-        cells: ``Cells`` of all classes of the head.
-        head: and ``query``, ``recall``, ``steps``: as of ``cheapest``.
-        wanted: int [n, k], the ids of the queries' best classes.
-        rank: int [L], the position of each class in the order in which to scan them.
-        stands_for: float [L], how many classes each of the head's is counted as.
-
-    Returns:
-        The cost of a query, the number of rows of cells that take as long to read, where a centre counts as a
-        row; and one of ``steps``.
+    The cost is the number of rows of the ``cells`` that take as long to read; a centre counts as a row.
+    ``wanted`` int [n, k] are the best classes of the queries, ``rank`` int [L] the place of each class in the
+    order in which to scan them, ``stands_for`` float [L] how many classes each is counted as.
     """
     num_cells = len(cells.offsets) - 1
     cell_of = np.empty(len(cells.members), np.int32)

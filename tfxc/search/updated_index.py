@@ -16,18 +16,13 @@ _ASSIGNED_ROWS = 1 << 16
 def updated_index(stored, dtype, num_probes, old_ids, added):
     """An ``InvertedIndex`` of classes that stay in their cells, and of others in the nearest cell.
 
-    Args:
-        stored: the variables of the present index, in the order of ``InvertedIndex.stored``.
-        dtype: of its rows.
-        num_probes: of the new index.
-        old_ids: int64 [L'], the present id of each class, -1 for one that is added.
-        added: float32 [n, E], their vectors, in the order of their ids.
+    ``InvertedIndex.stored`` and the dtype of its rows describe the present index. ``old_ids`` int64 [L'] has
+    the present id of each class, -1 for one that is added; ``added`` float32 [n, E] the vectors of these, in
+    the order of their ids.
     """
-    tiles, answers = (
-        Tiles(*stored[: len(Tiles._fields)]),
-        [own.numpy() for own in stored[len(Tiles._fields) :]],
-    )
-    head, answers = _Classes(tiles, old_ids, added), Answers(*answers)
+    *stored, mean, covariance = stored
+    tiles, answers = Tiles(*stored), Answers(mean.numpy(), covariance.numpy())
+    head = _Classes(tiles, old_ids, added)
     num_scanned = min(tiles.scanned.shape[0], len(old_ids) - 1)
     # To choose among all takes a pass over them: vectors that come may be among those that answer most.
     scanned = most_promising(head, answers, num_scanned) if num_scanned else np.empty(0, np.int32)
