@@ -39,6 +39,11 @@ def add_weight(layer, name, shape, initializer="zeros", dtype="float32", trainab
     return layer.add_weight(trainable=trainable, **options)
 
 
+def add_counter(layer, name, initializer="zeros", aggregation="sum"):
+    """A weight of a layer that counts, int64, and does not train."""
+    return add_weight(layer, name, (), initializer, "int64", trainable=False, aggregation=aggregation)
+
+
 def constant(value):
     """An initializer that returns this value, for variables that must not be assigned in ``build``."""
 

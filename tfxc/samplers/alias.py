@@ -12,11 +12,8 @@ def alias_table(weights, offsets=None):
     fills that one. Running sums of the light slots' gaps and the heavy slots' excess tell which slot fills
     which, so two sorted searches replace the sweep.
 
-    Args:
-        weights: numbers [L] of at least 0, of any scale.
-        offsets: None for one distribution; or [G + 1], from 0 to L, for G distributions side by side. The
-            g-th is over the classes from ``offsets[g]`` to ``offsets[g + 1]``; if their weights are all 0,
-            their slots mean nothing.
+    Weights [L] are at least 0, of any scale. Offsets [G + 1], from 0 to L, make G distributions side by side,
+    each over the classes between two of them; if their weights are all 0, their slots mean nothing.
 
     Reference:
         Walker, "An Efficient Method for Generating Discrete Random Variables", 1977; Hübschle-Schneider,

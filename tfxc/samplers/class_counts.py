@@ -20,10 +20,8 @@ SAVED = "saved"
 def check_counts(counts, smoothing, what):
     """Counts + smoothing as float64 [L]; ``SAVED`` and None as they are.
 
-    Raises:
-        ValueError: unless there is one finite count a class, positive with the smoothing; for a pandas Series
-            whose order is not that of the class ids; for probabilities, which a smoothing would make nearly
-            uniform.
+    Raises ValueError unless there is one finite count a class, positive with the smoothing; for a pandas
+    Series in another order, and for probabilities, which a smoothing would make nearly uniform.
     """
     smoothing = real_number(smoothing, "smoothing")
     if not 0 <= smoothing < np.inf:
@@ -58,16 +56,10 @@ def match_classes(counts, num_classes, what):
 
 
 def gather_counts(variable, ids, what):
-    """The values of a variable [L], made of the counts, at class ids of any shape (-1 reads class 0).
-
-    Raises:
-        tf.errors.InvalidArgumentError: if the counts are "saved", but the weights were never loaded.
-    """
-    loaded = require(
-        tf.logical_not(tf.math.is_nan(tf.nn.embedding_lookup(variable, 0))),
-        f'{what}(counts="saved") has no counts yet: load the weights it was saved with, or pass counts.',
-    )
-    with tf.control_dependencies(loaded):
+    """The values of a variable [L], made of the counts, at class ids of any shape (-1 reads class 0)."""
+    loaded = tf.logical_not(tf.math.is_nan(tf.nn.embedding_lookup(variable, 0)))
+    message = f'{what}(counts="saved") has no counts yet: load the weights it was saved with, or pass counts.'
+    with tf.control_dependencies(require(loaded, message)):
         return tf.nn.embedding_lookup(variable, tf.maximum(ids, 0))
 
 
@@ -81,10 +73,8 @@ def as_the_rarest(variable, added):
 class RunningCounts(keras.layers.Layer):
     """Counts how often each class was a label in the steps so far, without a pass over the data.
 
-    It counts occurrences, not steps: a class that comes twice in a batch counts twice.
-
-    Args:
-        smoothing: added to every count.
+    It counts occurrences, not steps: a class that comes twice in a batch counts twice. The smoothing is added
+    to every count.
 
     Reference:
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019

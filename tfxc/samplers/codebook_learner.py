@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import sparse
 
 from tfxc._keras import keras
-from tfxc._keras.weights import add_weight, tf_variable
+from tfxc._keras.weights import add_counter, add_weight, tf_variable
 from tfxc.class_vectors import blocks
 from tfxc.scored import MASKED_LOGIT
 
@@ -18,18 +18,11 @@ _TINY, _SHARPEST = np.finfo(np.float32).tiny, 1e30
 
 
 class Estimate(NamedTuple):
-    """The softmax of each query, estimated on the classes that a step scored.
+    """The softmax of each query, estimated on the classes [N, M] that a step scored."""
 
-    Args:
-        ids: class ids int32 [N, M].
-        probs: their probabilities float32 [N, M], 0 for what does not count.
-        log_share: float32 [N, M], the log of the number of classes that each stands for: minus the log
-            expected count.
-    """
-
-    ids: tf.Tensor
-    probs: tf.Tensor
-    log_share: tf.Tensor
+    ids: tf.Tensor  # int32
+    probs: tf.Tensor  # float32, 0 for what does not count
+    log_share: tf.Tensor  # log of the number of classes that each stands for: minus the log expected count
 
     def of(self, rows):
         """The estimate for some of the queries."""
@@ -45,13 +38,11 @@ def softmax_estimate(labels, positives, ids, negatives):
     parts = positives.without(labels < 0), negatives
     counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)
     logits = tf.concat([part.corrected for part in parts], 1)
-    log_expected_count = tf.concat(
-        [tf.broadcast_to(part.log_expected_count, tf.shape(part.logits)) for part in parts], 1
-    )
+    expected = [tf.broadcast_to(part.log_expected_count, tf.shape(part.logits)) for part in parts]
     if ids.shape.rank == 1:
         ids = tf.tile(ids[tf.newaxis], [tf.shape(labels)[0], 1])
     probs = tf.where(counts, tf.nn.softmax(logits), 0.0)
-    log_share = tf.where(counts, -log_expected_count, MASKED_LOGIT)
+    log_share = tf.where(counts, -tf.concat(expected, 1), MASKED_LOGIT)
     return Estimate(tf.concat([labels, ids], 1), tf.stop_gradient(probs), tf.stop_gradient(log_share))
 
 
@@ -67,11 +58,9 @@ class CodebookLearner(keras.layers.Layer):
     e the codebook's mean error at the last refresh. So a class also pulls at the codewords to which it may
     belong after the next refresh.
 
-    The learner has an optimizer and state of its own. The model's gradients, their clipping and its
-    optimizer's slots are the same with and without it.
-
-    Args:
-        residual: whether the second codebook quantises the residual of the first, or the second half.
+    The second codebook quantises the ``residual`` of the first, or the second half. The learner has an
+    optimizer and state of its own: the model's gradients, their clipping and its optimizer's slots are the
+    same with and without it.
 
     Reference:
         Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and Applications",
@@ -91,9 +80,7 @@ class CodebookLearner(keras.layers.Layer):
             for name in ("class_sum", "momentum", "velocity"):
                 weight = add_weight(self, f"{name}_{i}", shape, trainable=False, aggregation="mean")
                 setattr(self, f"{name}_{i}", weight)
-        self.step = add_weight(
-            self, "step", (), dtype="int64", trainable=False, aggregation="only_first_replica"
-        )
+        self.step = add_counter(self, "step", aggregation="only_first_replica")
         self.built = True
 
     def summarize(self, head, codebooks, codes, weights):
@@ -122,13 +109,9 @@ class CodebookLearner(keras.layers.Layer):
         # With a codeword for each class, the error and the distances that it divides are rounding alone.
         sharpness = _SHARPNESS * num_classes / np.maximum(np.maximum(error, 1e-6 * square), _TINY)
         sharpness = np.minimum(sharpness, _SHARPEST)  # vectors of zeros would make it infinite
-        for name, value in {
-            "share": share,
-            "sharpness": sharpness,
-            "class_sum_0": sums[0],
-            "class_sum_1": sums[1],
-        }.items():
-            tf_variable(getattr(self, name)).assign(value.astype(np.float32))
+        weights = self.share, self.sharpness, self.class_sum_0, self.class_sum_1
+        for weight, value in zip(weights, (share, sharpness, *sums), strict=True):
+            tf_variable(weight).assign(value.astype(np.float32))
 
     def learn(self, codebooks, query, vectors, estimate, log_weights):
         """One step of Adam on the two codebooks, variables; queries are float32 [N, D], or [1, D] for all.

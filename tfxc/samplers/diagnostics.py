@@ -48,9 +48,6 @@ def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) ->
         labels: positives, integers [N] or [N, P], padded with -1, ragged or sparse.
         example_ids: integers [N], for a sampler that reads them.
 
-    Returns:
-        A ``ProposalQuality``.
-
     Raises:
         ValueError: if the sampler does not know its expected counts (``DNS``), or if queries or labels have
             another form.
@@ -101,7 +98,7 @@ def _ask(sampler, head, query, labels, example_ids):
     """The sampler's ``Question``, and the labels int32 [N, P]."""
     given = tf.convert_to_tensor(query)
     require_queries(given)
-    _, labels, _, _ = labelled_queries(given, labels, head.num_classes)
+    labels = labelled_queries(given, labels, head.num_classes)[1]
     step = Step(head.effective_query(query), labels, example_ids, lambda ids: head.score(query, ids))
     return sampler.ask(step._replace(approximate=head.approximate)), labels
 
@@ -135,16 +132,13 @@ def cumulative_probability(sampler: Sampler | None, head, query, labels, example
         sampler: a built ``Sampler``, or None for the softmax itself.
         head: the built head whose logits give the ranks.
         query: queries float [N, D]. They take memory for two arrays [N, L] of logits.
-        labels: positives, integers [N] or [N, P], padded with -1, ragged or sparse.
-        example_ids: integers [N], for a sampler that reads them.
+        labels, example_ids: as of ``proposal_quality``.
 
     Returns:
         float64 [L], the mean over the queries. The last entry is 1.
 
     Raises:
-        ValueError: if the sampler does not know its expected counts (``DNS``), or if queries or labels have
-            another form.
-        tf.errors.InvalidArgumentError: for a query without any candidate, as ``proposal_quality`` does.
+        ValueError, tf.errors.InvalidArgumentError: as ``proposal_quality``.
 
     Example:
         >>> head = tfxc.layers.DenseHead(4)
@@ -167,11 +161,9 @@ def cumulative_probability(sampler: Sampler | None, head, query, labels, example
     for start in range(0, head.num_classes, _BLOCK):
         block = slice(start, min(start + _BLOCK, head.num_classes))
         logits[:, block] = logits_of(block.start, block.stop)
-        log_expected_counts[:, block] = (
-            logits[:, block]
-            if question is None
-            else question.log_expected_count(tf.range(block.start, block.stop))
-        )
+        ids = tf.range(block.start, block.stop)
+        own = logits[:, block] if question is None else question.log_expected_count(ids)
+        log_expected_counts[:, block] = own
     largest = log_expected_counts.max(1)
     _has_candidates(sampler, largest)
     mean = np.zeros(head.num_classes)

@@ -25,7 +25,7 @@ class DNS(Sampler):
         num_negatives: S, candidates a query that the loss sees.
         num_candidates: M, at least S: uniform draws to choose from.
         shared: one set of M draws for the whole batch, from which each query chooses its own S.
-        seed: int, see ``Sampler``.
+        seed: see ``Sampler``.
 
     Raises:
         ValueError: for a num_candidates that is not an integer of at least S.

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc._keras.weights import add_weight, constant, tf_variable
+from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, real_number
 from tfxc.ids import hits, is_among
 from tfxc.samplers.sampler import Sampler, no_log_prob, refuse_options
@@ -54,9 +54,8 @@ class HardAndUniform(Sampler):
                 "train without a sampler."
             )
         self.num_retrieved = min(self._most_retrieved, self.num_classes)
-        self.num_active = add_weight(
-            self, "num_active", (), constant(self.num_hard), dtype="int32", trainable=False
-        )
+        active = constant(self.num_hard)
+        self.num_active = add_weight(self, "num_active", (), active, "int32", trainable=False)
 
     def set_hard_fraction(self, fraction: float) -> None:
         """Sets the share in [0, 1] of the hard slots that hard classes fill; the others get uniform draws."""
@@ -66,11 +65,7 @@ class HardAndUniform(Sampler):
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))
 
     def retrieve(self, step: Step) -> tf.Tensor:
-        """The classes that score highest for each query of a ``Step``, best first.
-
-        Returns:
-            Distinct class ids int32 [N, num_retrieved]; -1 where there is none.
-        """
+        """The classes that score highest for each query: distinct int32 [N, num_retrieved], -1 for none."""
         raise NotImplementedError(f"{type(self).__name__} does not define retrieve(step).")
 
     def prepare(self, step: Step):
@@ -88,9 +83,8 @@ class HardAndUniform(Sampler):
         uniform = self._draw_outside(passed, seed)
         if self.num_uniform == 0:  # draws in the few slots left would each stand for very many classes
             uniform = tf.where(tf.reduce_any(is_hard, 1, keepdims=True), -1, uniform)
-        ids = tf.concat(
-            [tf.where(is_hard, hard, uniform[:, : self.num_hard]), uniform[:, self.num_hard :]], 1
-        )
+        first = tf.where(is_hard, hard, uniform[:, : self.num_hard])
+        ids = tf.concat([first, uniform[:, self.num_hard :]], 1)
         # An empty slot gets the count of a hard class: that of no draws is log 0, which makes the loss NaN.
         is_certain = tf.pad(is_hard, [[0, 0], [0, self.num_uniform]]) | (ids < 0)
         return ids, tf.where(is_certain, 0.0, self._log_expected_count_outside(hard, passed))
@@ -200,9 +194,8 @@ class HardNegatives(HardAndUniform):
     def build_index(self):
         super().build_index()
         # The hard slots of the steps so far, and how many of them held a hard class.
-        for name in ("slots_offered", "slots_filled"):
-            options = {"dtype": "int64", "trainable": False, "aggregation": "sum"}
-            setattr(self, name, add_weight(self, name, (), **options))
+        self.slots_offered = add_counter(self, "slots_offered")
+        self.slots_filled = add_counter(self, "slots_filled")
 
     def take_filled_fraction(self) -> float:
         """The share of hard slots that held a hard class since the last call; NaN without a step."""

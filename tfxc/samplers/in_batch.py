@@ -36,7 +36,7 @@ class InBatch(Sampler):
         num_negatives: S, draws with replacement from the labels of the batch; None takes them all, each once.
         counts: class counts [L] of the training labels; None counts them while training.
         smoothing: added to every count.
-        seed: int, see ``Sampler``.
+        seed: see ``Sampler``.
 
     Raises:
         ValueError: for counts that are not one a class, or not positive with the smoothing.

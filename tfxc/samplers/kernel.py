@@ -89,10 +89,8 @@ class Sphere(KernelSampler):
     (``tfxc.callbacks.SamplerRefresh``).
 
     Args:
-        num_negatives: S, draws a query (or a batch).
+        num_negatives, shared, seed: see ``Sampler``.
         alpha: α > 0, the weight of the squared logit against the constant 1.
-        shared: one set of draws for the whole batch, from the Q of its mean query.
-        seed: int, see ``Sampler``.
 
     Raises:
         ValueError: for arguments outside their range.
@@ -204,11 +202,9 @@ class RFF(KernelSampler):
     ``Unigram``, which take less time: ``compile`` warns of it.
 
     Args:
-        num_negatives: S, draws a query (or a batch).
+        num_negatives, shared, seed: see ``Sampler``; the seed also draws Ω.
         num_features: D_r, the number of random directions; the noise of k falls as its root.
         nu: ν in (0, 50], the inverse squared width of the kernel.
-        shared: one set of draws for the whole batch, from the Q of its mean query.
-        seed: int, see ``Sampler``; it also draws Ω.
 
     Raises:
         ValueError: for arguments outside their range.

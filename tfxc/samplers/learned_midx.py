@@ -32,12 +32,8 @@ class LearnedMIDX(MIDX):
     (docs/benchmarks/combinations.md).
 
     Args:
-        num_negatives: S, draws a query (or a batch).
-        num_codewords: C, as for ``MIDX``.
-        quantizer: "rq" or "pq", as for ``MIDX``.
-        class_weights: "frequency" or "uniform", as for ``MIDX``.
+        num_negatives, num_codewords, quantizer, class_weights, seed: see ``MIDX``.
         shared: one set of draws for the whole batch, as of ``MIDX``. The codebooks learn from its mean query.
-        seed: int, see ``Sampler``.
 
     Raises:
         ValueError: for arguments outside their range.

@@ -56,8 +56,7 @@ class LSH(Sampler):
             the estimates of the softmax by about 1/S; those of ``BinaryCrossentropy`` stay unbiased.
         candidates: "draws" or "union".
         uniform_fraction: ε in (0, 1], the share of uniform draws, which keep every class within reach.
-        shared: one set of draws for the whole batch, from the buckets of its mean query.
-        seed: int, see ``Sampler``; it also draws the hash functions.
+        shared, seed: see ``Sampler``; the seed also draws the hash functions.
 
     Raises:
         ValueError: for arguments outside their range, or a label query of shared draws.

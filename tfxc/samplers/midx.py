@@ -326,15 +326,10 @@ def _slots(order, offsets, weight):
 
 
 class _Frequencies(NamedTuple):
-    """How often the model answers with a class.
+    """How often the model answers with a class: log frequencies, up to a constant."""
 
-    Attributes:
-        log_of: function of vectors [n, D] to the log frequencies [n] of classes there, up to a constant.
-        log_of_classes: the log frequency [n] of each class, up to the same constant.
-    """
-
-    log_of: Callable
-    log_of_classes: np.ndarray
+    log_of: Callable  # of vectors [n, D] to those [n] of classes there
+    log_of_classes: np.ndarray  # [n]
 
     @property
     def importance(self):
@@ -363,9 +358,8 @@ def cell_weights(row_logits, column_logits, cell_mass):
     where all its cells with classes are below 1e-30 of what its best codewords promise.
     """
     num_queries = tf.shape(row_logits)[0]
-    rows, columns = (
-        tf.exp(logits - tf.reduce_max(logits, 1, keepdims=True)) for logits in (row_logits, column_logits)
-    )
+    both = row_logits, column_logits
+    rows, columns = (tf.exp(logits - tf.reduce_max(logits, 1, keepdims=True)) for logits in both)
     total = tf.reduce_sum(tf.matmul(rows, cell_mass) * columns, 1, keepdims=True)
     weight = tf.matmul(rows, columns / tf.maximum(total, _SMALLEST_CELL), transpose_a=True)
     weight /= tf.cast(tf.maximum(num_queries, 1), tf.float32)

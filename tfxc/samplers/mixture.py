@@ -119,9 +119,8 @@ class Mixture(Sampler):
         drawn, own_counts = zip(*[question.draw() for question in questions], strict=True)
         shared = all(ids.shape.rank == 1 for ids in drawn)
         if not shared:
-            drawn = [
-                ids if ids.shape.rank == 2 else tf.tile(ids[tf.newaxis], [num_queries, 1]) for ids in drawn
-            ]
+            tiled = lambda ids: ids if ids.shape.rank == 2 else tf.tile(ids[tf.newaxis], [num_queries, 1])  # noqa: E731
+            drawn = list(map(tiled, drawn))
         ids = tf.concat(drawn, axis=-1)
         log_expected_count = self.log_expected_count(given, ids)
         if shared and all(count.shape.rank == 1 for count in own_counts):

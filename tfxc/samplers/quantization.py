@@ -21,15 +21,10 @@ def rows_to_fit(head, num_rows, seed, weights):
 def fit_codebooks(head, start, residual, num_codewords, seed, weights, sees_few=False):
     """Two codebooks float32 [C, D1], [C, D2] fitted by k-means to the head's class vectors.
 
-    Args:
-        head: gives the class vectors.
-        start: None, or the two codebooks to start from.
-        residual: True if the second codebook quantises the residual of the first; False if each codebook
-            quantises half of the dimensions.
-        num_codewords: C.
-        seed: int in [0, 2^31), of the k-means and the rows it sees.
-        weights: positive class weights [L], of the errors and of the rows it sees.
-        sees_few: whether it sees 128 rows a codeword, not 512: a quarter of the time, nearly as good.
+    ``start`` is None, or two codebooks to start from. With ``residual`` the second codebook quantises the
+    residual of the first, else each of them half of the dimensions. The seed, in [0, 2^31), and the positive
+    class weights [L] count for the k-means and the rows it sees. With ``sees_few`` these are 128 a codeword,
+    not 512: a quarter of the time, nearly as good.
     """
     points = _FEW_POINTS if sees_few else _POINTS_PER_CODEWORD
     vectors, weights = rows_to_fit(head, points * num_codewords, seed, weights)

@@ -52,12 +52,9 @@ def log_partitions(blocks, queries):
 
 
 def mean_log_softmax(vectors, queries, log_partition):
-    """The log of the mean over queries of the softmax of a class at w, ``exp(z·w) / Z(z)``, float32 [b].
+    """The log of the mean over queries [n, D] of the softmax of classes at w [b, D], ``exp(z·w) / Z(z)``.
 
-    Args:
-        vectors: float32 [b, D].
-        queries: float32 [n, D]; if there are none, all classes are as frequent.
-        log_partition: log Z of each query [n].
+    ``log_partition`` is log Z of each query [n]. Without queries all classes are as frequent.
     """
     if not len(queries):
         return np.zeros(len(vectors), np.float32)

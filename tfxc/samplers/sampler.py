@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
-from tfxc._keras.weights import add_weight, constant, tf_variable
+from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import require_current
@@ -77,19 +77,13 @@ class Sampler(keras.layers.Layer):
         self.supports_jit = False
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_negatives": self.num_negatives,
-            "shared": self.shared,
-            "seed": self.seed,
-        }
+        own = {"num_negatives": self.num_negatives, "shared": self.shared, "seed": self.seed}
+        return {**super().get_config(), **own}
 
     def build(self, input_shape):
         """Creates the index for ``input_shape = (L, D)``, D the width of the effective query."""
         self.num_classes, self.query_dim = (int(size) for size in input_shape)
-        self.counter = add_weight(
-            self, "counter", (), dtype="int64", trainable=False, aggregation="only_first_replica"
-        )
+        self.counter = add_counter(self, "counter", aggregation="only_first_replica")
         self.build_index()
         super().build(input_shape)
 
@@ -136,13 +130,10 @@ class Sampler(keras.layers.Layer):
         return []
 
     def classes_changed(self, head, added: np.ndarray) -> None:
-        """Makes the index fit other classes, by default by a refresh.
+        """Makes the index fit the head of the changed model, by default by a refresh.
 
-        ``class_rows`` and all weights of unchanged shape are in place by then.
-
-        Args:
-            head: the head of the changed model.
-            added: int64 [n], ids of classes that were not there before, ascending.
+        ``class_rows`` and all weights of unchanged shape are in place by then. ``added`` int64 [n] are the
+        ids of classes that were not there before, ascending.
         """
         self.refresh(head)
 
@@ -160,21 +151,17 @@ class Sampler(keras.layers.Layer):
         return Question(self, step)
 
     def observe(self, step: Step) -> None:
-        """Called once a training step, before its draw: state that follows the steps moves here alone.
+        """Called once a training step, before its draw, with the ``Step`` as ``prepare`` sees it.
 
-        Args:
-            step: the ``Step`` as ``prepare`` sees it.
+        State that follows the steps moves here alone.
         """
 
     def learn(self, step: Step, draw: Draw, scored: Callable[[], tuple[Scored, Scored]]) -> None:
-        """Called once a training step, after its draw, for a proposal that learns from scores.
+        """Called once a training step, after its ``Draw``, for a proposal that learns from scores.
 
-        Args:
-            step: the ``Step``.
-            draw: the ``Draw`` that ``sample`` gave.
-            scored: returns ``Scored`` [N, P] of the labels and [N, S] of the candidates, without empty slots
-                and candidates that equal a label. If a sampler calls it, the loss of the step is computed
-                from these scores, too; else the head may take a path that never has them one by one.
+        ``scored()`` returns ``Scored`` [N, P] of the labels and [N, S] of the candidates, without empty slots
+        and candidates that equal a label. If a sampler calls it, the loss of the step is computed from these
+        scores, too; else the head may take a path that never has them one by one.
         """
 
     def prepare(self, step: Step):
@@ -206,17 +193,10 @@ class Sampler(keras.layers.Layer):
         return tf.math.log(float(self.num_negatives))
 
     def log_prob(self, query, ids) -> tf.Tensor:
-        """log Q(i | z) of S draws with replacement from Q.
+        """log Q(i | z) of S draws with replacement from Q; ValueError if they are not of one distribution.
 
-        Args:
-            query: effective queries float32 [N, D].
-            ids: int32 [N, P], or [P] for all queries.
-
-        Returns:
-            float32 [N, P]; [P] for ids [P] of shared draws.
-
-        Raises:
-            ValueError: if the candidates are not draws of one distribution.
+        Effective queries float32 [N, D] and ids int32 [N, P], or [P] for all queries, give float32 [N, P];
+        ids [P] of shared draws [P].
         """
         question = self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32)))
         return question.log_expected_count(ids) - self.log_num_draws

@@ -28,12 +28,9 @@ class SearchedHardNegatives(HardAndUniform):
     first ``refresh`` (``tfxc.callbacks.SamplerRefresh``) all draws are uniform.
 
     Args:
-        num_hard: hard classes an example, in [1, L).
-        num_uniform: uniform draws an example, see ``HardNegatives``.
+        num_hard, num_uniform, num_retrieved, seed: see ``HardNegatives``.
         num_cells: cells of the index; None for about four times the root of L, at most 16,384.
         num_probes: cells searched for a query, in [1, num_cells].
-        num_retrieved: as for ``HardNegatives``.
-        seed: int, see ``Sampler``.
 
     Raises:
         ValueError: for arguments outside their range.
@@ -62,13 +59,10 @@ class SearchedHardNegatives(HardAndUniform):
         **kwargs,
     ) -> None:
         super().__init__(num_hard, num_uniform, num_retrieved=num_retrieved, seed=seed, **kwargs)
-        num_probes = positive_int(num_probes, "num_probes")
-        if num_cells is not None:
-            num_cells = positive_int(num_cells, "num_cells", most=_MAX_CELLS)
+        self.num_probes = positive_int(num_probes, "num_probes")
+        self.num_cells = None if num_cells is None else positive_int(num_cells, "num_cells", most=_MAX_CELLS)
         if num_cells is not None and num_probes > num_cells:
             raise ValueError(f"num_probes must be in [1, num_cells={num_cells}], but got {num_probes}.")
-        self.num_cells = num_cells
-        self.num_probes = num_probes
 
     def get_config(self):
         return {**super().get_config(), "num_cells": self.num_cells, "num_probes": self.num_probes}

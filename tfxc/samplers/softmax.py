@@ -18,9 +18,7 @@ class Softmax(Sampler):
     It keeps a copy of the class vectors. Before its first ``refresh`` Q is exactly uniform.
 
     Args:
-        num_negatives: S, draws a query (or a batch).
-        shared: one set of draws for the whole batch, from the Q of its mean query.
-        seed: int, see ``Sampler``.
+        num_negatives, shared, seed: see ``Sampler``.
 
     Raises:
         ValueError: if num_negatives is not a positive integer.
@@ -60,9 +58,8 @@ class Softmax(Sampler):
     def draw(self, given, seed):
         # The threads of stateless_categorical share random numbers, so a third of its draws repeat others.
         cumulative = tf.cumsum(tf.exp(tf.cast(given, tf.float64)), axis=1)
-        uniform = tf.random.stateless_uniform(
-            [tf.shape(given)[0], self.num_negatives], seed, dtype=tf.float64
-        )
+        shape = [tf.shape(given)[0], self.num_negatives]
+        uniform = tf.random.stateless_uniform(shape, seed, dtype=tf.float64)
         ids = tf.searchsorted(cumulative, uniform * cumulative[:, -1:], side="right")
         ids = tf.minimum(ids, self.num_classes - 1)  # rounding may lift the product to the total
         return ids, self.log_expected_count(given, ids)

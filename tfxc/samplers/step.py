@@ -130,8 +130,7 @@ class Question:
     """A step put to a sampler, which prepares for it once and answers in the shapes of the step.
 
     Args:
-        sampler: a built ``Sampler``.
-        step: the ``Step``.
+        sampler, step: a built ``Sampler`` and the ``Step``.
 
     Raises:
         ValueError: if the sampler is not built, needs what the step does not have, or knows no counts.

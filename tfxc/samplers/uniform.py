@@ -13,9 +13,7 @@ class Uniform(Sampler):
     """Draws every class alike: ``Q(i) = 1 / L``. The baseline, which needs to know nothing of the classes.
 
     Args:
-        num_negatives: S, draws a query (or a batch).
-        shared: one set of draws for the whole batch.
-        seed: int, see ``Sampler``.
+        num_negatives, shared, seed: see ``Sampler``.
 
     Raises:
         ValueError: if num_negatives is not a positive integer.
@@ -48,9 +46,7 @@ class LogUniform(Sampler):
     Use it when ids are frequency ranks but the counts are not at hand; with counts, ``Unigram`` fits better.
 
     Args:
-        num_negatives: S, draws a query (or a batch).
-        shared: one set of draws for the whole batch.
-        seed: int, see ``Sampler``.
+        num_negatives, shared, seed: see ``Sampler``.
 
     Raises:
         ValueError: if num_negatives is not a positive integer.

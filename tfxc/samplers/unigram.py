@@ -34,12 +34,10 @@ class Unigram(Sampler):
     (``tfxc.callbacks.SamplerRefresh``); before the first refresh Q is uniform.
 
     Args:
-        num_negatives: S, draws a query (or a batch).
+        num_negatives, shared, seed: see ``Sampler``.
         counts: class counts [L] in id order, for example ``data.counts()``; None counts them while training.
         smoothing: added to every count, so that each class is within reach.
         power: exponent; 1 the frequencies themselves, 0.75 as in word2vec, 0 uniform.
-        shared: one set of draws for the whole batch.
-        seed: int, see ``Sampler``.
 
     Raises:
         ValueError: for counts that are not one a class, or not positive with the smoothing; for a power that
@@ -129,8 +127,7 @@ class Unigram(Sampler):
         return ids, self.log_expected_count(given, ids)
 
     def log_expected_count(self, given, ids):
-        log_probs = gather_counts(tf_variable(self.log_probs), ids, "Unigram")
-        return self.log_num_draws + log_probs
+        return self.log_num_draws + gather_counts(tf_variable(self.log_probs), ids, "Unigram")
 
 
 def normalised(log_weights):
