@@ -1,6 +1,7 @@
 """Features of classes: as the user gives them, in variables that graphs read, and in a file."""
 
 import ast
+import functools
 import os
 
 import numpy as np
@@ -43,27 +44,23 @@ class ClassFeatures:
         _require_finite(features, "Got features")
         if self.variables is None:
             # TensorFlow's own class: no strategy's scope copies the features or puts them elsewhere.
+            variable = functools.partial(ResourceVariable, trainable=False)
             with tf.device("CPU"):
-                self.variables = tf.nest.map_structure(
-                    lambda part: ResourceVariable(part, trainable=False), features
-                )
+                self.variables = tf.nest.map_structure(variable, features)
             return
         if _kinds(features) != _kinds(self.variables):
             raise ValueError(
                 f"Got features {_kinds(features)}, but steps that were traced read {_kinds(self.variables)}. "
                 "Make an EncodedHead of the new features, and give it the weights of this one."
             )
-        tf.nest.map_structure(
-            lambda own, part: own.assign(tf.cast(part, own.dtype)), self.variables, features
-        )
+        for own, part in zip(tf.nest.flatten(self.variables), tf.nest.flatten(features), strict=True):
+            own.assign(tf.cast(part, own.dtype))
 
     def rows(self, class_ids, item_encoder=None):
         """The features of class ids int32 [n], of which the item encoder's inputs alone are read."""
-        return tf.nest.map_structure(
-            # A gather from the variable itself would have every later whole read copy it.
-            lambda part: tf.gather(part.read_value(), class_ids),
-            inputs_read_by(item_encoder, self.variables),
-        )
+        # A gather from the variable itself would have every later whole read copy it.
+        rows_of = lambda part: tf.gather(part.read_value(), class_ids)  # noqa: E731
+        return tf.nest.map_structure(rows_of, inputs_read_by(item_encoder, self.variables))
 
     def of_other_classes(self, old_ids, given):
         """The features of other classes, as tensors; ``old_ids`` int64 [L'] are present ids, -1 if new.
@@ -87,13 +84,11 @@ class ClassFeatures:
                 f"{_structure(features)}, but returned {given(added)!r}."
             )
         _require_finite(of_added, "new_rows returned features")
-        return tf.nest.map_structure(
-            lambda part, own: tf.tensor_scatter_nd_update(
-                part, added[:, np.newaxis], tf.cast(own, part.dtype)
-            ),
-            features,
-            of_added,
-        )
+
+        def with_added(part, own):
+            return tf.tensor_scatter_nd_update(part, added[:, np.newaxis], tf.cast(own, part.dtype))
+
+        return tf.nest.map_structure(with_added, features, of_added)
 
     def write(self, folder):
         """Writes the features, if there are any, into a folder, in TensorFlow's format for tensors."""
@@ -170,15 +165,13 @@ def _plain(nest):
     if isinstance(nest, dict):
         return {name: _plain(part) for name, part in nest.items()}
     if isinstance(nest, list | tuple):
-        parts = [_plain(part) for part in nest]
-        return tuple(parts) if isinstance(nest, tuple) else parts
+        return (tuple if isinstance(nest, tuple) else list)(map(_plain, nest))
     return nest
 
 
 def _structure(features):
     """The nest of the features, with numbers for the parts."""
-    num_parts = len(tf.nest.flatten(features))
-    return tf.nest.pack_sequence_as(features, list(range(num_parts)))
+    return tf.nest.pack_sequence_as(features, list(range(len(tf.nest.flatten(features)))))
 
 
 def _kinds(features):

@@ -23,13 +23,7 @@ def dense_reduction(head, loss, query, labels, variables):
     The gradient of the table is written block by block into one dense tensor, to which that of the positives
     is added: as a separate sparse gradient it would cost a second dense one when the two are summed. With the
     loss's ``filter_below`` the gradient has only the rows of the tiles that are left, and of the positives.
-
-    Args:
-        head: a ``DenseHead``.
-        loss: a ``ClassificationLoss``.
-        query: scaled queries float32 [N, D].
-        labels: int32 [N, P], padded with -1.
-        variables: the table, and the biases if the head has them.
+    The queries float32 [N, D] are scaled; ``variables`` are the table, and the biases if the head has them.
     """
     mark_read_only(*variables)
     fused = library.takes_table(variables[0]) and loss.over_classes.kernel is not None
@@ -89,10 +83,8 @@ class _Blocks:
 
     def raw(self, ids):
         """Table rows and, if the head has them, biases; gathered, since a whole read may copy the table."""
-        return [
-            read_rows(variable, ids + shift)
-            for variable, shift in zip(self.variables, self.row_shifts, strict=False)
-        ]
+        shifted = zip(self.variables, self.row_shifts, strict=False)
+        return [read_rows(variable, ids + shift) for variable, shift in shifted]
 
     def over(self, body, state):
         """Folds the blocks of class ids: state = body(ids, state)."""
@@ -101,16 +93,13 @@ class _Blocks:
         def step(start, state):
             return start + self.size, body(tf.range(start, tf.minimum(start + self.size, total)), state)
 
-        return tf.while_loop(
-            lambda start, state: start < total, step, (tf.constant(0), state), parallel_iterations=1
-        )[1]
+        is_left = lambda start, state: start < total  # noqa: E731
+        return tf.while_loop(is_left, step, (tf.constant(0), state), parallel_iterations=1)[1]
 
     def gradients(self, logit_gradient):
         """What all logits give to the queries [N, D], and the dense gradients of table and biases.
 
-        Args:
-            logit_gradient: function of the ids [b] and class vectors [b, E] of a block to what reaches its
-                logits [N, b].
+        The function maps the ids [b] and class vectors [b, E] of a block to what reaches its logits [N, b].
         """
 
         def backward(ids, state):
@@ -123,9 +112,7 @@ class _Blocks:
             # Blocks in a TensorArray would hold the whole gradient a second time when stacked.
             return d_query, self.in_place(tf.raw_ops.InplaceUpdate, grads, ids, parts)
 
-        zeros = [
-            tf.raw_ops.Empty(shape=variable.shape, dtype=tf.float32, init=True) for variable in self.variables
-        ]
+        zeros = [tf.raw_ops.Empty(shape=own.shape, dtype=tf.float32, init=True) for own in self.variables]
         d_query, grads = self.over(backward, (tf.zeros_like(self.query), zeros))
         return d_query[:, : self.dim], grads
 
@@ -249,9 +236,9 @@ class _Fused(_Reduction):
 
     def __init__(self, head, query, variables, loss, labels):
         super().__init__(head, query, variables, loss, labels)
-        table, *bias = [variable.handle for variable in variables]
-        bias = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in bias]
-        self.given = query, table, bias[0] if bias else tf.zeros([0])
+        table, *biases = [variable.handle for variable in variables]
+        read = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in biases]
+        self.given = query, table, *(read or [tf.zeros([0])])
         self.options = {"reduction": loss.over_classes.kernel, **head.scan_options}
 
     def reduced(self):
@@ -270,13 +257,8 @@ class _FilteredFused(_Fused):
         return reduced
 
     def of_everything(self, reduced, d_reduced, ids, parts):
-        d_query, ids, *parts = dense_scan_filtered_gradient(
-            *self.given,
-            reduced,
-            d_reduced,
-            self.tile_maxima,
-            (ids, parts[0], parts[1] if self.head.use_bias else tf.zeros([0])),
-            threshold=self.loss.filter_below,
-            **self.head.scan_options,
-        )
+        labels = (ids, parts[0], parts[1] if self.head.use_bias else tf.zeros([0]))
+        given = *self.given, reduced, d_reduced, self.tile_maxima, labels
+        options = {"threshold": self.loss.filter_below, **self.head.scan_options}
+        d_query, ids, *parts = dense_scan_filtered_gradient(*given, **options)
         return d_query, self.sparse(ids, parts)

@@ -129,9 +129,9 @@ class DenseHead(Head):
                 "load them into a model that is built by code.",
                 stacklevel=2,
             )
-        own = config_of(self, "use_bias", "normalize", "temperature", "tied_to", "row_offset", "table_dtype")
-        initializers = config_of(self, "embeddings_initializer", "bias_initializer")
-        return {**super().get_config(), **own, **initializers}
+        names = "use_bias", "normalize", "temperature", "tied_to", "row_offset", "table_dtype"
+        own = config_of(self, *names, "embeddings_initializer", "bias_initializer")
+        return {**super().get_config(), **own}
 
     def load_own_variables(self, store):
         """Keras calls this when it loads a model."""
@@ -319,7 +319,9 @@ class DenseHead(Head):
         if class_ids.shape.rank == 1:
             logits = self._score_shared(query, class_ids)
         else:
-            (logits,) = self._by_table(lambda query, ids: [self._score_own(query, ids)], query, class_ids)
+            options = self.normalize, self.row_offset
+            own = lambda query, ids: [candidate_scores(self.table_variable, query, ids, *options)]  # noqa: E731
+            (logits,) = self._by_table(own, query, class_ids)
         if self.use_bias:
             with tf.control_dependencies([logits]):  # the op names bad ids
                 logits += class_biases(self.bias, class_ids)
@@ -337,9 +339,6 @@ class DenseHead(Head):
 
     def _variables(self):
         return [self.table_variable] + ([tf_variable(self.bias)] if self.use_bias else [])
-
-    def _score_own(self, query, class_ids):
-        return candidate_scores(self.table_variable, query, class_ids, self.normalize, self.row_offset)
 
     def candidates(self, query, labels, class_ids, log_expected_count, reduction):
         """As of ``Head``; the op of the log-sum-exp reads each candidate's row once, for both directions."""
@@ -379,16 +378,13 @@ class DenseHead(Head):
     def _all_logits(self, query):
         if self.table_dtype == "float32":
             return super()._all_logits(query)
-        (logits,) = self._by_table(
-            lambda query: [all_logits(self, query, self._variables())], self._scaled(query)
-        )
-        return logits
+        every = lambda query: [all_logits(self, query, self._variables())]  # noqa: E731
+        return self._by_table(every, self._scaled(query))[0]
 
     @property
     def scan_options(self) -> dict[str, Any]:
         """How ``dense_scan`` is to read the table."""
-        names = "num_classes", "row_offset", "normalize"
-        return {name: getattr(self, name) for name in names}
+        return config_of(self, "num_classes", "row_offset", "normalize")
 
     def _scan(self, query, **options):
         mark_read_only(self.table_variable)
@@ -399,8 +395,7 @@ class DenseHead(Head):
     def best(self, query, k, exclude):
         if not library.takes_table(self.table_variable):
             return super().best(query, k, exclude)
-        _, scores, ids = self._scan(query, k=k, exclude=exclude)
-        return scores, ids
+        return self._scan(query, k=k, exclude=exclude)[1:]
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         kernel = loss.over_classes.kernel

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import found_again, is_made_of_layers, layers_of, require_layer
-from tfxc._keras.weights import add_weight, tf_variable, variables_of
+from tfxc._keras.weights import add_counter, add_weight, tf_variable, variables_of
 from tfxc.class_rows import ClassRows
 from tfxc.encoders.grad_cache import GradCache
 from tfxc.ids import check_ids
@@ -184,8 +184,7 @@ class EncodedHead(Head):
         dim = input_shape[-1]
         self.cache = add_weight(self, "cache", (self.num_classes, dim), trainable=False)
         # Training steps since the cache was computed. It starts at 1: there is no cache yet.
-        options = {"dtype": "int64", "trainable": False, "aggregation": "only_first_replica"}
-        self.steps_since = add_weight(self, "steps_since", (), "ones", **options)
+        self.steps_since = add_counter(self, "steps_since", "ones", "only_first_replica")
         self.class_cache.hold(self.cache, self.steps_since)
         if self.free_vectors:
             self.free = add_weight(self, "free", (self.num_classes, dim))
@@ -310,11 +309,7 @@ class EncodedHead(Head):
         return {**self.get_config(), "features": len(old_ids)}
 
     def classes_changed(self, before: Head, old_ids: np.ndarray, given: Callable | None) -> None:
-        """Takes over the features, and encodes the new classes.
-
-        Raises:
-            ValueError: if there are new classes, but no features of them.
-        """
+        """Takes over the features, and encodes the new classes; ValueError without features of these."""
         if before.features is None:
             raise ValueError("The EncodedHead has no features of its classes: set head.features first.")
         self._features.set(before._features.of_other_classes(old_ids, given))

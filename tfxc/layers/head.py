@@ -135,15 +135,10 @@ class Head(keras.layers.Layer):
         return lambda start, stop: tf.matmul(query, self.class_vectors(start, stop), transpose_b=True)
 
     def score(self, query, class_ids) -> tf.Tensor:
-        """Logits [N, S] of chosen classes; the gradient is sparse in the class rows.
+        """Logits [N, S] of chosen classes for queries [N, D]; the gradient is sparse in the class rows.
 
-        Args:
-            query: float [N, D].
-            class_ids: integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0.
-
-        Raises:
-            ValueError: for ids that are no integers.
-            tf.errors.InvalidArgumentError: for an id outside [-1, L).
+        Class ids are integers [N, S], or [S] shared by all queries; -1 is an empty slot with logit 0. An id
+        outside [-1, L) raises an InvalidArgumentError.
         """
         class_ids = check_ids(class_ids, self.num_classes, "class")
         filled, where = of_filled_slots(tf.reshape(class_ids, [-1]))
@@ -166,25 +161,17 @@ class Head(keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The logits [N, P] of labels, and the fold [N, 1] of all candidates.
 
-        Args:
-            query: float [N, D].
-            labels: int32 [N, P], padded with -1.
-            class_ids: int32 [N, S] or [S], as of a ``Draw``.
-            log_expected_count: float32 that broadcasts to [N, S], or ``PoolCounts``, as of a ``Draw``.
-            reduction: how a loss sums scored candidates, its ``over_candidates``.
+        Labels are int32 [N, P], padded with -1; class ids, and counts that broadcast to [N, S], as of a
+        ``Draw``. The reduction is how a loss sums scored candidates, its ``over_candidates``.
         """
         positives, negatives, which = score_candidates(self, query, labels, class_ids, log_expected_count)
         return positives, reduction.of(negatives, which)
 
     def freshen(self, force: bool = False) -> list:
-        """Computes the class vectors that a head caches, if they are out of date; most heads cache none.
+        """Computes the class vectors that a head caches, if they are out of date, or by ``force``.
 
-        Args:
-            force: whether they are computed even if nothing says that they are out of date.
-
-        Returns:
-            Ops to wait for by ``tf.control_dependencies``: a graph cannot compute the vectors, but fails
-            where they are out of date. Empty in eager execution.
+        It returns ops to wait for by ``tf.control_dependencies``: a graph cannot compute the vectors, but
+        fails where they are out of date. Most heads cache none.
         """
         return []
 
@@ -198,12 +185,8 @@ class Head(keras.layers.Layer):
     def reduce(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
         """A loss's reduction over all classes [N] and the logits [N, P] of its positives.
 
-        The backward pass computes each block of classes again: neither direction holds a [N, L] tensor.
-
-        Args:
-            query: float [N, D].
-            labels: int32 [N, P] in [0, L), padded with -1.
-            loss: a ``ClassificationLoss``.
+        Labels are int32 [N, P] in [0, L), padded with -1. The backward pass computes each block of classes
+        again: neither direction holds a [N, L] tensor.
         """
         reduction = loss.over_classes
         state = reduction.init(tf.shape(query)[0])
@@ -222,13 +205,8 @@ class Head(keras.layers.Layer):
     def scan(self, query, fold: Callable, carry):
         """Folds all classes, block by block, into a carry: ``carry = fold(carry, logits, start)``.
 
-        Args:
-            query: float [N, D].
-            fold: function of (carry, logits [N, b], first class id) to the next carry.
-            carry: the first carry, a nest of tensors whose shapes stay.
-
-        Returns:
-            The last carry. The scan holds one block of logits, whatever L.
+        ``fold`` gets the logits [N, b] of the classes from id ``start`` on. The carry is a nest of tensors
+        whose shapes stay. The scan returns the last, and holds one block of logits, whatever L.
         """
         logits_of = self.blocks(query)
         size = block_size(tf.shape(query)[0], self.max_block_size)
@@ -240,12 +218,9 @@ class Head(keras.layers.Layer):
                 tf.nest.map_structure(lambda tensor, last: tensor.set_shape(last.shape), new, carry)
             return stop, new
 
-        return tf.while_loop(
-            lambda start, carry: start < self.num_classes,
-            step,
-            (tf.constant(0), carry),
-            parallel_iterations=2,  # the next block's matmul beside this one's fold
-        )[1]
+        is_left = lambda start, carry: start < self.num_classes  # noqa: E731
+        # Two iterations: the next block's matmul beside this one's fold.
+        return tf.while_loop(is_left, step, (tf.constant(0), carry), parallel_iterations=2)[1]
 
     def top_k(
         self,
@@ -345,16 +320,10 @@ class Head(keras.layers.Layer):
         return ranking.finish(self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0])))
 
     def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
-        """A loss over all classes of each query.
+        """A loss over all classes of each query, float32 [N].
 
-        Args:
-            query: float [N, D].
-            labels: int32 [N, P] in [0, L), padded with -1, each once.
-            loss: a ``ClassificationLoss``.
-            training: whether layers of the head run as in training.
-
-        Returns:
-            float32 [N].
+        Labels are int32 [N, P] in [0, L), padded with -1, each once. With ``training`` layers of the head run
+        as in training.
         """
         reduced, positives = self.reduce(query, labels, loss)
         return loss.combine(reduced, positives, labels >= 0)
@@ -377,23 +346,15 @@ class Head(keras.layers.Layer):
     def shared_layers(self, encoder: keras.Model) -> dict[str, Any]:
         """The layers with weights that are the encoder's too, for a file: by name, the place in the encoder.
 
-        Raises:
-            ValueError: for a layer that could not be found again.
+        Raises ValueError for a layer that could not be found again.
         """
         return {}
 
     def share(self, encoder: keras.Model, places: dict[str, Any] | None = None) -> "Head":
         """Finds the layers of the encoder that the head shares; ``ExtremeClassifier`` calls it before build.
 
-        Args:
-            encoder: the model's.
-            places: of a model that is loaded, what ``shared_layers`` said when it was saved.
-
-        Returns:
-            The head itself, or one in its place that is not built.
-
-        Raises:
-            ValueError: for an encoder without these layers.
+        ``places``, of a model that is loaded, is what ``shared_layers`` said when it was saved. It returns
+        the head itself, or one in its place that is not built. ValueError for an encoder without the layers.
         """
         return self
 
@@ -419,20 +380,14 @@ class Head(keras.layers.Layer):
         return [ClassRows(weight, filled=BY_RULE if len(weight.shape) == 2 else BY_MEAN) for weight in own]
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
-        """The head's config for other classes.
-
-        Args:
-            old_ids: int64 [L'], for each of the new classes its present id, -1 for one that is new.
-        """
+        """The head's config for other classes: ``old_ids`` int64 [L'] are their present ids, -1 if new."""
         return {**self.get_config(), "num_classes": len(old_ids)}
 
     def classes_changed(self, before: "Head", old_ids: np.ndarray, given: Callable | None) -> None:
-        """Takes over what is no weight from the head before the classes changed; the weights are there.
+        """Takes over what is no weight from the head ``before`` the classes changed; the weights are there.
 
-        Args:
-            before: that head, whose weights hold nothing any more.
-            old_ids: as of ``config_for``.
-            given: None, or a function of the ids of new classes to what the user gives for them.
+        That head's weights hold nothing any more. ``old_ids`` are as of ``config_for``; ``given`` is None, or
+        a function of the ids of new classes to what the user gives for them.
         """
 
     def describe(self) -> str:
@@ -474,10 +429,7 @@ def without_empty(class_ids, log_expected_count):
 
 
 def class_biases(bias, class_ids):
-    """Biases float32 of class ids int32 of any shape, from a variable [L] with a sparse gradient.
-
-    They are 0 for empty slots, -1, which touch no class but those that are scored anyway.
-    """
+    """Biases float32 of class ids of any shape, 0 for -1, from a variable [L] with a sparse gradient."""
     # With momentum, even a gradient of zero moves a class: an empty slot reads a class that is scored anyway;
     # where there is none, nothing is read. (Reading filled slots alone would take half as long again.)
     filled, size = class_ids >= 0, tf.size(class_ids)

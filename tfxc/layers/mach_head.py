@@ -124,9 +124,7 @@ class MACHHead(Head):
                 f'got {self.activation!r}. Take decoder="mean", which ranks the same.'
             )
         if self.num_probes is not None and self.num_probes > self.num_buckets:
-            raise ValueError(
-                f"num_probes must be None or in [1, {self.num_buckets}] (M), but got {self.num_probes}."
-            )
+            raise ValueError(f"num_probes must be None or in [1, {num_buckets}] (M), but got {num_probes}.")
         if self.num_repetitions % self.num_groups:
             raise ValueError(
                 f"The {self.num_repetitions} repetitions cannot be split into {self.num_groups} equal groups."
@@ -149,8 +147,7 @@ class MACHHead(Head):
             if hasattr(initializer, "from_config"):
                 initializer = type(initializer).from_config(initializer.get_config())
             # An attribute for each: tf.train.Checkpoint misses weights that Keras 3 finds in a list.
-            weight = add_weight(self, f"kernel_{group}", shape, initializer)
-            setattr(self, f"kernel_{group}", weight)
+            setattr(self, f"kernel_{group}", add_weight(self, f"kernel_{group}", shape, initializer))
         self.bias = add_weight(self, "bias", (width,), self.bias_initializer)
         numbers = range(self.first_repetition, self.first_repetition + self.num_repetitions)
         hashes = universal_coefficients(self.num_classes, numbers, self.seed)
@@ -198,8 +195,7 @@ class MACHHead(Head):
         return scores * tf.cast(class_ids >= 0, tf.float32)
 
     def _decoded(self, of_buckets, class_ids):
-        scores = class_scores(of_buckets, self.family, class_ids, self._ranking_decoder)
-        return self._finished(scores)
+        return self._finished(class_scores(of_buckets, self.family, class_ids, self._ranking_decoder))
 
     @property
     def _ranking_decoder(self):
@@ -269,11 +265,7 @@ class MACHHead(Head):
         return []
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
-        """As of ``Head``.
-
-        Raises:
-            ValueError: if a class would get other buckets, which have learnt nothing about it.
-        """
+        """As of ``Head``; ValueError if a class would get other buckets, which learnt nothing about it."""
         moved = np.flatnonzero((old_ids >= 0) & (old_ids != np.arange(len(old_ids))))
         if len(moved):
             raise ValueError(
@@ -290,15 +282,12 @@ class MACHHead(Head):
         return super().config_for(old_ids)
 
     def describe(self):
-        beside = ""
+        told = super().describe()
         if self.query_dim is not None:
-            dense = self.num_classes * (self.query_dim + 1) * 4 / 2**20
-            beside = f" (a dense head: {dense:,.1f} MB)"
+            told += f" (a dense head: {self.num_classes * (self.query_dim + 1) * 4 / 2**20:,.1f} MB)"
         chance = collision_bound(self.num_classes, self.num_buckets, self.num_repetitions)
-        return (
-            f"{super().describe()}{beside}. The chance that two classes share "
-            f"all {self.num_repetitions} buckets is at most {chance:.1g}."
-        )
+        what = f"two classes share all {self.num_repetitions} buckets"
+        return f"{told}. The chance that {what} is at most {chance:.1g}."
 
 
 def num_probes_of(head: Head) -> int | None:

@@ -43,14 +43,9 @@ def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
         raise ValueError("There is no head to merge: pass the heads of all repetitions.")
     _check(heads)
     first, count = heads[0], len(heads)
-    merged = MACHHead.from_config(
-        {
-            **first.get_config(),
-            "num_repetitions": count * first.num_repetitions,
-            "num_groups": count * first.num_groups,
-            "trainable": any(head.trainable for head in heads),
-        }
-    )
+    config = {"num_repetitions": count * first.num_repetitions, "num_groups": count * first.num_groups}
+    config["trainable"] = any(head.trainable for head in heads)
+    merged = MACHHead.from_config({**first.get_config(), **config})
     merged.build((None, count * first.query_dim))
     kernels = [kernel for head in heads for kernel in head.kernels]
     for target, kernel in zip(merged.kernels, kernels, strict=True):

@@ -45,12 +45,8 @@ def suggest_mach(
         collision: δ, in (0, 1).
         num_repetitions: the smallest R that comes into question.
 
-    Returns:
-        A :class:`MACHPlan`.
-
     Raises:
-        ValueError: if the budget is too small (the message names the smallest that suffices); for arguments
-            outside their range.
+        ValueError: for arguments outside their range, or a budget too small: it names one that suffices.
 
     Example:
         >>> plan = suggest_mach(1_000_000, dim=64, memory=10_000_000)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import config_of
-from tfxc._keras.weights import add_weight, constant, tf_variable
+from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, real_number, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
@@ -114,8 +114,8 @@ class UniformSparseHead(Head):
         num_groups = -(-self.num_classes // self.group_size)
         topology = random_topology(num_groups, self.fan_in, self.num_inputs, self.seed)
         self.kernel = add_weight(self, "kernel", shape, constant(self._random_weights(shape)))
-        options = {"dtype": "int32", "trainable": False}
-        self.indices = add_weight(self, "indices", topology.shape, constant(topology), **options)
+        connections = constant(topology)
+        self.indices = add_weight(self, "indices", topology.shape, connections, "int32", trainable=False)
         if self.use_bias:
             self.bias = add_weight(self, "bias", (self.num_classes,), self.bias_initializer)
         self.num_rewires = add_weight(self, "num_rewires", (), dtype="int64", trainable=False)
@@ -124,9 +124,9 @@ class UniformSparseHead(Head):
         first = np.eye(num_directions, self.num_inputs, dtype=np.float32)
         self.directions = add_weight(self, "directions", first.shape, constant(first), trainable=False)
         self.query_moments = add_weight(self, "query_moments", first.shape[::-1], trainable=False)
-        options = {"dtype": "int64", "trainable": False, "aggregation": "only_first_replica"}
-        self.num_observed = add_weight(self, "num_observed", (), **options)  # training steps
-        self.num_known = add_weight(self, "num_known", (), **options)  # when the directions were chosen
+        # Training steps so far, and when the directions were chosen.
+        self.num_observed = add_counter(self, "num_observed", aggregation="only_first_replica")
+        self.num_known = add_counter(self, "num_known", aggregation="only_first_replica")
         super().build(input_shape)
 
     def _random_weights(self, shape):
@@ -282,9 +282,8 @@ class UniformSparseHead(Head):
 def _copy_of(weight):
     """The ``tf.Variable`` of a weight, outside of replicas that of the first one: ops take one handle."""
     variable = tf_variable(weight)
-    return (
-        getattr(variable, "values", [variable])[0] if tf.distribute.in_cross_replica_context() else variable
-    )
+    copies = getattr(variable, "values", [variable])
+    return copies[0] if tf.distribute.in_cross_replica_context() else variable
 
 
 def _of_first_process(seed):

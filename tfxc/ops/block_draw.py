@@ -18,11 +18,7 @@ library.reads_tables("BlockDraw", "BlockLogProb")
 class Kernel(NamedTuple):
     """The weight of a class with inner product o: ``max(quadratic·o² + linear·o + constant, floor)``.
 
-    Args:
-        quadratic: Factor of o².
-        linear: Factor of o.
-        constant: The weight at o = 0.
-        floor: The smallest weight of a class, above 0.
+    The floor, the smallest weight of a class, is above 0.
     """
 
     quadratic: float
@@ -37,16 +33,10 @@ class Kernel(NamedTuple):
 
 
 class BlockIndex(NamedTuple):
-    """Classes in blocks of consecutive ids; the last block may be shorter.
+    """Classes in blocks of consecutive ids; the last block may be shorter."""
 
-    Attributes:
-        rows: ``tf.Variable`` ``[L, F]`` float32, the features of the classes; read in place.
-        block_size: b, the classes of a block.
-        kernel: :class:`Kernel`.
-    """
-
-    rows: tf.Variable
-    block_size: int
+    rows: tf.Variable  # [L, F] float32, the features of the classes; read in place
+    block_size: int  # b, the classes of a block
     kernel: Kernel
 
 
@@ -64,52 +54,35 @@ def block_draw(query, block_mass, index, num_samples, seed):
         query: ``[N, F]`` float32 features of the queries.
         block_mass: ``[N, ceil(L / b)]`` float32, ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``.
         index: A :class:`BlockIndex`.
-        num_samples: S, at least 1.
+        num_samples: S, in [1, 2^24].
         seed: ``[2]`` integers; the same seed gives the same draws.
 
     Returns:
         ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
 
-    Raises:
-        ValueError: ``num_samples`` is outside [1, 2^24], ``block_size`` below 1, the floor not positive, or a
-            shape does not fit.
-        tf.errors.InvalidArgumentError: A mass is not finite, a weight is beyond float32 (the message names
-            the query), or a shape does not fit.
+    Raises ValueError for arguments that do not fit, and an InvalidArgumentError, which names the query, for a
+    mass that is not finite or a weight beyond float32.
     """
     query, block_mass = _convert(query, block_mass, index)
     positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
     seed = tf.cast(seed, tf.int64)
     if not library.use_compiled(index.rows):
         return _draw(query, block_mass, index, num_samples, seed)
-    return library.load().tfxc_block_draw(
-        *(index.rows.handle, query, block_mass, seed),
-        kernel=list(index.kernel),
-        block_size=index.block_size,
-        num_samples=num_samples,
-    )
+    options = {"kernel": list(index.kernel), "block_size": index.block_size, "num_samples": num_samples}
+    return library.load().tfxc_block_draw(index.rows.handle, query, block_mass, seed, **options)
 
 
 def block_log_prob(query, block_mass, index, class_ids):
-    """log Q of any classes: the log-probability of a draw of :func:`block_draw`, at O(b·F) a class.
+    """log Q ``[N, P]`` of classes ``[N, P]`` int32 in ``[0, L)``, at O(b·F) a class; finite, no gradient.
 
-    Args:
-        query: and ``block_mass``, ``index``: as in :func:`block_draw`.
-        class_ids: ``[N, P]`` int32 in ``[0, L)``.
-
-    Returns:
-        ``[N, P]`` float32, always finite. No gradient.
-
-    Raises: as :func:`block_draw`, and InvalidArgumentError for a class id outside ``[0, L)``.
+    That is the log-probability of a draw of :func:`block_draw`, which tells of the other arguments.
     """
     query, block_mass = _convert(query, block_mass, index)
     class_ids = int32_ids(class_ids, index.rows.shape[0])
     if not library.use_compiled(index.rows):
         return _log_prob(query, block_mass, index, class_ids)
-    return library.load().tfxc_block_log_prob(
-        *(index.rows.handle, query, block_mass, class_ids),
-        kernel=list(index.kernel),
-        block_size=index.block_size,
-    )
+    options = {"kernel": list(index.kernel), "block_size": index.block_size}
+    return library.load().tfxc_block_log_prob(index.rows.handle, query, block_mass, class_ids, **options)
 
 
 def _convert(query, block_mass, index):
@@ -141,8 +114,7 @@ def _draw(query, block_mass, index, num_samples, seed):
 
     def choose(weights, uniform):
         rows = tf.reshape(weights, [-1, tf.shape(weights)[2]])
-        position = _invert(rows, tf.reshape(uniform, [-1, 1]))
-        return tf.reshape(position, tf.shape(uniform))
+        return tf.reshape(_invert(rows, tf.reshape(uniform, [-1, 1])), tf.shape(uniform))
 
     return _visit(query, mass, blocks, index, choose, uniform)
 
@@ -188,8 +160,7 @@ def _visit(query, mass, blocks, index, choose, item):
 
 def _weights(query, blocks, index):
     """Weights float64 [N, S, b] of the classes of blocks [N, S]; 0 past the last class."""
-    num_classes = index.rows.shape[0]
-    block_size = _block_size(index)
+    num_classes, block_size = index.rows.shape[0], _block_size(index)
     ids = blocks[:, :, tf.newaxis] * block_size + tf.range(block_size)
     rows = tf.gather(index.rows, tf.minimum(ids, num_classes - 1))
     products = tf.linalg.matvec(rows, query[:, tf.newaxis])

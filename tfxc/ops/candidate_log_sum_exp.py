@@ -33,16 +33,13 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
     Returns:
         The labels' scores ``[N, P]``, and ``log_sum`` ``[N, 1]``, -1e30 without a candidate; in the table's
         dtype, for bfloat16 in float32.
-
-    Raises: as ``candidate_scores``, and ValueError for offsets that do not broadcast.
     """
     inputs = _check(table, query, label_ids, class_ids, offsets, row_offset)
     if not library.takes_table(table):
         return _in_tensorflow(table, *inputs, normalize, row_offset)
     mark_read_only(table)
-    made = library.load().tfxc_candidate_log_sum_exp(
-        table.handle, *inputs, normalize=normalize, row_offset=row_offset
-    )
+    options = {"normalize": normalize, "row_offset": row_offset}
+    made = library.load().tfxc_candidate_log_sum_exp(table.handle, *inputs, **options)
     return made.label_scores, made.log_sum
 
 
@@ -84,9 +81,7 @@ def _in_tensorflow(table, query, label_ids, class_ids, offsets, normalize, row_o
 def _gradient(op, label_gradient, sum_gradient, *unused):
     table, query, *_ = op.inputs
     *saved, ids = op.outputs[2:]  # label vectors, shares, mean, slots; and the ids
-    attributes = {name: op.get_attr(name) for name in ("normalize", "row_offset")}
-    made = library.load().tfxc_candidate_log_sum_exp_grad(
-        table, query, ids, *saved, label_gradient, sum_gradient, **attributes
-    )
+    given = table, query, ids, *saved, label_gradient, sum_gradient
+    made = library.gradient_of(op, given, "normalize", "row_offset")
     table_gradient = tf.IndexedSlices(made.row_gradients, made.rows, tf.raw_ops.VariableShape(input=table))
     return table_gradient, made.query_gradient, None, None, made.offset_gradient

@@ -17,16 +17,16 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     """Scores each query against its own candidate classes.
 
     ``scores[n, s] = query[n] · w``, where ``w = table[class_ids[n, s] + row_offset]``, or
-    ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie:
-    there is no ``[N, S, D]`` tensor in the forward pass and the table is never copied. The
-    gradient reaches ``table`` as ``tf.IndexedSlices``, one row for each class among the ids.
-    The backward pass reads the rows again: take all gradients of a step, then change the table.
-    The op reads a table of bfloat16 as it is, and computes everything in float32, the gradient too.
-    Without the compiled library, in XLA and for other tables TensorFlow's ops do the same.
+    ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie: there is no
+    ``[N, S, D]`` tensor in the forward pass and the table is never copied. The gradient reaches ``table`` as
+    ``tf.IndexedSlices``, one row for each class among the ids. The backward pass reads the rows again: take
+    all gradients of a step, then change the table. The op reads a table of bfloat16 as it is, and computes
+    everything in float32, the gradient too. Without the compiled library, in XLA and for other tables
+    TensorFlow's ops do the same.
 
     Args:
-        table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than
-            1e-12 gets no gradient under ``normalize`` (its direction is undefined).
+        table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than 1e-12 gets no
+            gradient under ``normalize`` (its direction is undefined).
         query: ``[N, D]``, cast to the scores' dtype.
         class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
         normalize: Whether class vectors are scaled to length one. The query is not scaled.
@@ -35,11 +35,7 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     Returns:
         ``[N, S]`` scores in the table's dtype, for bfloat16 in float32.
 
-    Raises:
-        ValueError: ``table`` is not a variable, a shape or dtype does not fit, or ``row_offset``
-            is negative.
-        tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
-        NotImplementedError: The caller wants a second derivative of the compiled op.
+    Raises ValueError for what does not fit, and an InvalidArgumentError for a class id outside ``[-1, L)``.
     """
     query, class_ids = checked_inputs(table, query, class_ids, row_offset)
     if not library.takes_table(table):
@@ -104,7 +100,6 @@ def scores_in_tensorflow(table, query, class_ids, normalize, row_offset):
 
 @tf.RegisterGradient("Tfxc>CandidateScores")
 def _candidate_scores_gradient(op, gradient):
-    attributes = {name: op.get_attr(name) for name in ("normalize", "row_offset")}
-    made = library.load().tfxc_candidate_scores_grad(*op.inputs, gradient, **attributes)
+    made = library.gradient_of(op, (*op.inputs, gradient), "normalize", "row_offset")
     table_shape = tf.raw_ops.VariableShape(input=op.inputs[0])
     return tf.IndexedSlices(made.row_gradients, made.rows, table_shape), made.query_gradient, None

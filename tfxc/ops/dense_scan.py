@@ -37,7 +37,6 @@ def dense_scan(query, table, bias, *, reduction=None, k=0, exclude=None, **class
     """The reduction over all classes of each query, and its k best, by the compiled op.
 
     Args:
-        query: and ``table``, ``bias``, ``classes``: see the module.
         reduction: "squared_hinge" ``Σ max(0, 1 + o)²``, "softplus" ``Σ log(1 + exp o)``, "logsumexp" or None.
         k: int or int32 scalar in [0, L].
         exclude: None, or int32 [N, X]: class ids that are never among the best; other numbers mean none.
@@ -46,27 +45,18 @@ def dense_scan(query, table, bias, *, reduction=None, k=0, exclude=None, **class
         The reduction [N] (0 for None), and the best scores float32 [N, k] and ids int32 [N, k], the lower id
         first among equals, -inf and -1 where there is no class. NaN never ranks. No gradient.
 
-    Raises:
-        tf.errors.InvalidArgumentError: k is outside [0, L].
-
     Reference:
         Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", 2024 (logits never written).
     """
     exclude = _no_classes(query) if exclude is None else exclude
-    made = library.load().tfxc_dense_scan(
-        query, table, bias, k, exclude, reduction=reduction or "none", **classes
-    )
-    return made[:3]
+    options = {"reduction": reduction or "none", **classes}
+    return library.load().tfxc_dense_scan(query, table, bias, k, exclude, **options)[:3]
 
 
 def dense_scan_with_maxima(query, table, bias, **classes):
-    """The log-sum-exp over all classes [N], and the largest logit of each tile of classes [tiles, N].
-
-    Args: see the module.
-    """
-    found = library.load().tfxc_dense_scan(
-        query, table, bias, 0, _no_classes(query), reduction="logsumexp", with_tile_maxima=True, **classes
-    )
+    """The log-sum-exp over all classes [N], and the largest logit of each tile of classes [tiles, N]."""
+    options = {"reduction": "logsumexp", "with_tile_maxima": True, **classes}
+    found = library.load().tfxc_dense_scan(query, table, bias, 0, _no_classes(query), **options)
     return found.reduced, found.tile_maxima
 
 
@@ -77,18 +67,12 @@ def _no_classes(query):
 def dense_scan_gradient(query, table, bias, reduced, reduced_gradient, *, reduction, **classes):
     """Gradients of the reduction by query [N, D], table [rows, D] and bias [L] or [0], all dense.
 
-    With "logsumexp", a probability ``exp(logit - reduced)`` has the rounding of ``reduced`` in float32: its
-    relative error is up to 6e-8 times the log-sum-exp.
-
-    Args:
-        query: and ``table``, ``bias``, ``classes``: see the module.
-        reduced: float32 [N], the reduction that ``dense_scan`` returned.
-        reduced_gradient: float32 [N], the gradient of ``reduced``.
-        reduction: as in ``dense_scan``, but not None.
+    ``reduced`` float32 [N] is what ``dense_scan`` returned. With "logsumexp", a probability
+    ``exp(logit - reduced)`` has the rounding of ``reduced`` in float32: its relative error is up to 6e-8
+    times the log-sum-exp.
     """
-    return library.load().tfxc_dense_scan_grad(
-        query, table, bias, reduced, reduced_gradient, reduction=reduction, **classes
-    )
+    given = query, table, bias, reduced, reduced_gradient
+    return library.load().tfxc_dense_scan_grad(*given, reduction=reduction, **classes)
 
 
 def dense_scan_filtered_gradient(
@@ -99,9 +83,7 @@ def dense_scan_filtered_gradient(
     The op appends given gradients of further classes itself: a concatenation would copy all rows.
 
     Args:
-        query: and ``table``, ``bias``, ``classes``: see the module.
         reduced: float32 [N], and ``tile_maxima`` [tiles, N]: the results of ``dense_scan_with_maxima``.
-        reduced_gradient: float32 [N], the gradient of ``reduced``.
         more: class ids int32 [M], and the gradients of their rows [M, D] and biases [M], or [0] for none.
         threshold: a float in (0, 1).
 
@@ -110,18 +92,9 @@ def dense_scan_filtered_gradient(
         [R + M, D] and biases [R + M], or [0] without biases. First come the classes of tiles that are left
         for any query, ascending, then ``more``.
     """
-    return library.load().tfxc_dense_scan_filtered_grad(
-        query,
-        table,
-        bias,
-        reduced,
-        reduced_gradient,
-        tile_maxima,
-        *more,
-        log_threshold=math.log(threshold),
-        reduction="logsumexp",
-        **classes,
-    )
+    given = query, table, bias, reduced, reduced_gradient, tile_maxima, *more
+    options = {"log_threshold": math.log(threshold), "reduction": "logsumexp", **classes}
+    return library.load().tfxc_dense_scan_filtered_grad(*given, **options)
 
 
 def left_by_filter(logits, reduced, threshold):
@@ -130,11 +103,10 @@ def left_by_filter(logits, reduced, threshold):
     Only the last tile may be shorter. A query whose log-sum-exp over all classes, ``reduced`` [N], is NaN
     keeps all logits. The threshold is in (0, 1).
     """
-    num_classes = tf.shape(logits)[1]
-    last = tf.fill(
-        [tf.shape(logits)[0], -num_classes % TILE_CLASSES], tf.constant(float("-inf"), logits.dtype)
-    )
-    tiles = tf.reshape(tf.concat([logits, last], 1), [tf.shape(logits)[0], -1, TILE_CLASSES])
+    num_queries, num_classes = tf.unstack(tf.shape(logits))
+    missing = [[0, 0], [0, -num_classes % TILE_CLASSES]]
+    tiles = tf.pad(logits, missing, constant_values=tf.constant(float("-inf"), logits.dtype))
+    tiles = tf.reshape(tiles, [num_queries, -1, TILE_CLASSES])
     least = reduced + math.log(threshold)
     is_left = ~(tf.reduce_max(tiles, 2) < least[:, tf.newaxis])
     return tf.repeat(is_left, TILE_CLASSES, axis=1)[:, :num_classes]

@@ -10,17 +10,11 @@ from tfxc.ops import library
 
 
 class HashTables(NamedTuple):
-    """T tables over L classes: bucket c of table t holds ``members[t, offsets[t, c]:offsets[t, c + 1]]``.
+    """T tables over L classes: bucket c of table t holds ``members[t, offsets[t, c]:offsets[t, c + 1]]``."""
 
-    Attributes:
-        codes: ``[L, T]`` uint16, the bucket of each class in each table.
-        offsets: ``[T, num_buckets + 1]`` int32, from 0 to L.
-        members: ``[T, L]`` int32, every class once in each table, sorted by bucket and then by id.
-    """
-
-    codes: tf.Tensor
-    offsets: tf.Tensor
-    members: tf.Tensor
+    codes: tf.Tensor  # [L, T] uint16, the bucket of each class in each table
+    offsets: tf.Tensor  # [T, num_buckets + 1] int32, from 0 to L
+    members: tf.Tensor  # [T, L] int32, every class once in each table, sorted by bucket and then by id
 
 
 def hash_tables(codes, num_buckets):

@@ -23,11 +23,7 @@ def in_chunks(function, inputs, variables, chunk_size):
         variables: the ``tf.Variable`` and tensors that get one; the function may read others.
         chunk_size: n, at least 1; the last chunk has what is left.
 
-    Returns:
-        What the function returns of all N rows.
-
-    Raises:
-        ValueError: for a function that changes a variable of floats, or draws what it could not draw again.
+    Raises ValueError for a function that changes a variable of floats, or draws what it cannot draw again.
     """
     mark_read_only(*(own for own in variables if isinstance(own, tf.Variable)))
     inputs = [tf.convert_to_tensor(part) for part in inputs]
@@ -149,12 +145,9 @@ def _shape(variable):
 
 def _over(num_chunks, step, totals):
     """The totals after ``totals = step(number, *totals)`` for each chunk, one at a time."""
-    return tf.while_loop(
-        lambda number, *_: number < num_chunks,
-        lambda number, *totals: (number + 1, *step(number, *totals)),
-        (tf.constant(0), *totals),
-        parallel_iterations=1,
-    )[1:]
+    is_left = lambda number, *_: number < num_chunks  # noqa: E731
+    next_of = lambda number, *totals: (number + 1, *step(number, *totals))  # noqa: E731
+    return tf.while_loop(is_left, next_of, (tf.constant(0), *totals), parallel_iterations=1)[1:]
 
 
 def _num_chunks(inputs, chunk_size):

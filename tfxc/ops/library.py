@@ -5,6 +5,7 @@ import contextvars
 import functools
 import json
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -36,14 +37,11 @@ _REMEDY = (
 def load():
     """The compiled ops as a module, or ``None`` where there are none or they are disabled.
 
-    The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. One warning
-    reports a library that is missing, broken, or built for another TensorFlow or from another
-    version of tfxc. ``TFXC_OPS_LIBRARY=path`` chooses another library, such as one that
-    ``custom_ops/build.py`` built for tests. It too must belong to this TensorFlow. If it cannot be
-    loaded, ``load`` raises: whoever chose a library does not want the results of another.
-
-    Raises:
-        RuntimeError: The library that ``TFXC_OPS_LIBRARY`` names cannot be used.
+    The environment variable ``TFXC_DISABLE_OPS=1`` disables them silently, at any time. One warning reports a
+    library that is missing, broken, or built for another TensorFlow or from another version of tfxc.
+    ``TFXC_OPS_LIBRARY=path`` chooses another library, such as one that ``custom_ops/build.py`` built for
+    tests. It too must belong to this TensorFlow. If it cannot be loaded, ``load`` raises a RuntimeError:
+    whoever chose a library does not want the results of another.
     """
     return None if os.environ.get("TFXC_DISABLE_OPS") == "1" else _load()
 
@@ -100,6 +98,13 @@ def reads_tables(*names):
         auto_control_deps_utils.register_read_only_resource_op(f"Tfxc>{name}")
         if name.endswith("Grad"):
             tf.RegisterGradient(f"Tfxc>{name}")(_no_second_derivative)
+
+
+def gradient_of(op, given, *attributes):
+    """What the compiled op that computes the gradient of another makes of inputs, with its attributes."""
+    words = re.findall("[A-Z][a-z]*", op.type.removeprefix("Tfxc>"))
+    own = {name: op.get_attr(name) for name in attributes}
+    return getattr(load(), f"tfxc_{'_'.join(words).lower()}_grad")(*given, **own)
 
 
 def _no_second_derivative(op, *gradients):

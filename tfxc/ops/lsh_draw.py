@@ -49,9 +49,8 @@ def lsh_draw(query_codes, tables, scheme, seed):
         ``class_ids [N, S]`` int32, -1 for an empty slot of a union, and ``log_expected_count [N, S]``
         float32, finite (0 for an empty slot).
 
-    Raises:
-        ValueError: The scheme leaves no uniform draw, or ``num_candidates`` is outside [1, 2^24].
-        tf.errors.InvalidArgumentError: A query code is out of range, or the tables are malformed.
+    Raises ValueError for a scheme without a uniform draw, or a number of candidates outside [1, 2^24]; an
+    InvalidArgumentError for a query code out of range, or malformed tables.
     """
     query_codes, tables = _convert(query_codes, tables, scheme)
     seed = tf.cast(seed, tf.int64)
@@ -61,12 +60,7 @@ def lsh_draw(query_codes, tables, scheme, seed):
 
 
 def lsh_log_expected_count(query_codes, class_ids, tables, scheme):
-    """Log of the expected count of any ``class_ids [N, P]`` among the candidates of :func:`lsh_draw`.
-
-    Raises:
-        ValueError: The scheme leaves no uniform draw.
-        tf.errors.InvalidArgumentError: A class id is outside ``[0, L)``, or :func:`lsh_draw` would raise.
-    """
+    """Log of the expected count of class ids ``[N, P]`` in ``[0, L)`` among those that ``lsh_draw`` draws."""
     query_codes, tables = _convert(query_codes, tables, scheme)
     class_ids = int32_ids(class_ids, tables.codes.shape[0])
     if not library.use_compiled():
@@ -142,11 +136,10 @@ def _log_expected_count(buckets, class_ids, tables, scheme):
         from_bucket = tf.math.divide_no_nan((1 - fraction) * draws, num_parts * num_tables)
         empty = tf.cast((buckets.codes >= 0) & (buckets.size == 0), tf.float64)
         uniform = tf.where(num_parts > 0, fraction, 1.0) * draws
-        everywhere = (
-            uniform[:, :, 0] + tf.reduce_sum(from_bucket * empty, axis=[1, 2])[:, tf.newaxis]
-        ) / num_classes
+        of_empty = tf.reduce_sum(from_bucket * empty, axis=[1, 2])[:, tf.newaxis]
         weight = tf.math.divide_no_nan(from_bucket, size)[:, tf.newaxis]
-        expected = everywhere + tf.reduce_sum(match * weight, axis=[2, 3])
+        of_buckets = tf.reduce_sum(match * weight, axis=[2, 3])
+        expected = (uniform[:, :, 0] + of_empty) / num_classes + of_buckets
     return tf.cast(tf.math.log(expected), tf.float32)
 
 
@@ -157,9 +150,8 @@ def _draw_each(buckets, tables, scheme, seeds):
     count = buckets.num_parts[:, tf.newaxis] * tf.cast(num_tables, tf.int32)
     share = unit / max(1 - scheme.uniform_fraction, 1e-300) * tf.cast(count, tf.float64)
     bucket = tf.clip_by_value(tf.cast(share, tf.int32), 0, tf.maximum(count - 1, 0))
-    code, start, size = (
-        tf.gather(tf.reshape(part, [shape[0], -1]), bucket, batch_dims=1) for part in buckets[:3]
-    )
+    flat = (tf.reshape(part, [shape[0], -1]) for part in buckets[:3])
+    code, start, size = (tf.gather(part, bucket, batch_dims=1) for part in flat)
     from_bucket = (unit >= 0) & (size > 0)
     size = tf.where(from_bucket, tf.cast(size, tf.int64), num_classes)
     position = _random_integers(shape, seeds[1]) % size
@@ -174,10 +166,8 @@ def _draw_union(buckets, tables, scheme, seeds):
     num_queries, num_tables = tf.unstack(shape)
     part = tf.cast(tf.maximum(buckets.num_parts, 1), tf.int64)[:, tf.newaxis]
     part = _random_integers(shape, seeds[0]) % part
-    code, start, size = (
-        tf.gather(tf.transpose(value, [0, 2, 1]), part, batch_dims=2)[:, :, tf.newaxis]
-        for value in buckets[:3]
-    )
+    by_table = (tf.transpose(value, [0, 2, 1]) for value in buckets[:3])
+    code, start, size = (tf.gather(own, part, batch_dims=2)[:, :, tf.newaxis] for own in by_table)
     unit = tf.random.stateless_uniform(shape, seeds[1], dtype=tf.float64)[:, :, tf.newaxis]
     slot = tf.range(slots, dtype=tf.float64)
     step = tf.cast(size, tf.float64) / slots
@@ -197,10 +187,9 @@ def _members(tables, table, index, code):
     """Classes at ``index`` of ``members[table]``, which must have that code there, unless it is -1."""
     num_classes = tf.shape(tables.codes, tf.int64)[0]
     ids = tf.gather(tf.reshape(tables.members, [-1]), table * num_classes + index)
-    in_range = (ids >= 0) & (tf.cast(ids, tf.int64) < num_classes)
-    own = tf.gather_nd(
-        tables.codes, tf.stack([tf.where(in_range, tf.cast(ids, tf.int64), 0), table], axis=-1)
-    )
+    wide = tf.cast(ids, tf.int64)
+    in_range = (wide >= 0) & (wide < num_classes)
+    own = tf.gather_nd(tables.codes, tf.stack([tf.where(in_range, wide, 0), table], axis=-1))
     sound = (code < 0) | (in_range & (tf.cast(own, tf.int32) == code))
     message = "members hold a class whose code is not that of its bucket. Rebuild the tables."
     with tf.control_dependencies(require(tf.reduce_all(sound), message)):

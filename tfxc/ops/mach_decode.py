@@ -37,11 +37,8 @@ def class_scores(tables, family, class_ids, decoder="mean"):
     """
     buckets = tf.unstack(family.buckets(tf.convert_to_tensor(class_ids)))
     batch_dims = buckets[0].shape.rank - 1
-    values = [
-        tf.gather(table, own, axis=1, batch_dims=batch_dims)
-        for table, own in zip(tf.unstack(tables, axis=1), buckets, strict=True)
-    ]
-    return decode(values, decoder)
+    both = zip(tf.unstack(tables, axis=1), buckets, strict=True)
+    return decode([tf.gather(table, own, axis=1, batch_dims=batch_dims) for table, own in both], decoder)
 
 
 @infinity_is_meant()
@@ -65,12 +62,6 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
     Returns:
         ``scores [B, k]`` float32 and ``ids [B, k]`` int32, best first, the lower id first among equals. Where
         there are fewer, -inf and -1. No gradient.
-
-    Raises:
-        ValueError: The tables have another number of buckets, or k (if it is no tensor) is outside ``[0,
-            L]``.
-        tf.errors.InvalidArgumentError: A shape does not fit, an excluded id is outside ``[-1, L)``, or k is
-            above L.
 
     Reference: Medini et al., Extreme Classification in Log Memory using Count-Min Sketch, 2019; Fagin, Lotem,
     Naor, Optimal Aggregation Algorithms for Middleware, 2003 (what ends the search).
@@ -99,21 +90,11 @@ def _check(tables, family, k, num_probes=1):
 
 
 def _compiled(tables, family, k, exclude, decoder, **how):
-    if exclude is None:
-        exclude = tf.zeros([tf.shape(tables)[0], 0], tf.int32)
-    else:
-        exclude = int32_ids(exclude, family.num_keys)
-    scores, ids = library.load().tfxc_mach_top_k(
-        tables=tf.stop_gradient(tables),
-        coefficients=family.coefficients,
-        k=k,
-        exclude=exclude,
-        num_classes=family.num_keys,
-        prime=family.prime,
-        decoder=decoder,
-        **how,
-    )
-    return scores, ids
+    none = tf.zeros([tf.shape(tables)[0], 0], tf.int32)
+    exclude = none if exclude is None else int32_ids(exclude, family.num_keys)
+    given = {"tables": tf.stop_gradient(tables), "coefficients": family.coefficients, "k": k}
+    options = {"num_classes": family.num_keys, "prime": family.prime, "decoder": decoder, **how}
+    return tuple(library.load().tfxc_mach_top_k(**given, exclude=exclude, **options))
 
 
 @infinity_is_meant()
@@ -123,15 +104,10 @@ def mach_top_k_probed(tables, family, k, num_probes, exclude=None, decoder="mean
     It ranks the classes of the probed buckets, about ``num_probes · R · L / M``. It is exact where the k-th
     score is above the mean over the repetitions of the worst bucket probed (a median: above twice that).
     Where the probed buckets hold a quarter of all classes, ranking all takes the compiled op no longer, and
-    the result is that of :func:`mach_top_k`.
+    the result is that of :func:`mach_top_k`. Among equals that do not all fit in, it returns any.
 
-    Args:
-        num_probes: how many buckets of each repetition are probed, an int in ``[1, M]``; or an int32 scalar
-            tensor, clamped to that range, which takes the TensorFlow path.
-        tables: and ``family``, ``k``, ``exclude``, ``decoder``: as in :func:`mach_top_k`.
-
-    Returns:
-        As :func:`mach_top_k`; among equals that do not all fit in, any.
+    ``num_probes`` is how many buckets of each repetition are probed, an int in ``[1, M]``; or an int32 scalar
+    tensor, clamped to that range, which takes the TensorFlow path.
     """
     _check(tables, family, k, num_probes)
     if tf.is_tensor(num_probes) or not library.use_compiled(tables):

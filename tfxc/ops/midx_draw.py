@@ -14,17 +14,11 @@ _SMALLEST_TOTAL = 1e-280
 
 
 class CellIndex(NamedTuple):
-    """The inverted multi-index: classes sorted by cell, cell ``(a, b)`` being number ``a·C + b``.
+    """The inverted multi-index: classes sorted by cell, cell ``(a, b)`` being number ``a·C + b``."""
 
-    Attributes:
-        cell_mass: ``[C, C]`` float32, summed weight of the classes in each cell.
-        cell_offsets: ``[C² + 1]`` int32; cell ``c`` has the slots from ``offsets[c]`` to ``offsets[c + 1]``.
-        slots: ``[L, 4]`` int32, see :func:`pack_slots`: one class each, sorted by cell, with its alias.
-    """
-
-    cell_mass: tf.Tensor
-    cell_offsets: tf.Tensor
-    slots: tf.Tensor
+    cell_mass: tf.Tensor  # [C, C] float32, summed weight of the classes in each cell
+    cell_offsets: tf.Tensor  # [C² + 1] int32; cell c has the slots from offsets[c] to offsets[c + 1]
+    slots: tf.Tensor  # [L, 4] int32, see pack_slots: one class each, sorted by cell, with its alias
 
 
 def pack_slots(threshold, alias, class_ids, weight):
@@ -51,17 +45,14 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
         row_logits: ``[N, C]`` float32, ``u``: query times row codewords.
         column_logits: ``[N, C]`` float32, ``v``: query times column codewords.
         index: A :class:`CellIndex`.
-        num_samples: S, at least 1.
+        num_samples: S, in [1, 2^24].
         seed: ``[2]`` integers; the same seed gives the same draws.
 
     Returns:
         ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32, always finite; and ``log Z [N]`` float32, see
         :func:`midx_log_partition`. No gradient.
 
-    Raises:
-        ValueError: ``num_samples`` is outside [1, 2^24].
-        tf.errors.InvalidArgumentError: A logit is not finite (the message names the query), the index is
-            malformed, or all mass is 0.
+    Raises an InvalidArgumentError for a logit that is not finite, whose query it names, or a malformed index.
     """
     num_samples = positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
     dtypes = CellIndex(tf.float32, tf.int32, tf.int32)

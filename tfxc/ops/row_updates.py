@@ -35,18 +35,13 @@ NO_SEED = (0, 0)
 class AdamHyper(NamedTuple):
     """Scalars of one Adam step.
 
-    Args:
-        learning_rate: The step size, bias correction included:
-            ``learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t)``.
-        beta_1: Decay of the first moment, in [0, 1).
-        beta_2: Decay of the second moment, in [0, 1).
-        epsilon: Added to the root of the second moment; above 0.
+    The step size has the bias correction in it, ``learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t)``.
     """
 
     learning_rate: float
-    beta_1: float
-    beta_2: float
-    epsilon: float
+    beta_1: float  # decay of the first moment, in [0, 1)
+    beta_2: float  # decay of the second moment, in [0, 1)
+    epsilon: float  # added to the root of the second moment; above 0
 
 
 def sum_duplicate_rows(gradient):
@@ -61,14 +56,9 @@ def sum_duplicate_rows(gradient):
 def lazy_adam_update(variable, momentum, velocity, gradient, hyper, seed=NO_SEED):
     r"""One Adam step on the touched rows; all other rows keep table and moments.
 
-    With g the sum of a row's gradients: ``m += (1 - beta_1)(g - m)``,
-    ``v += (1 - beta_2)(g^2 - v)``, ``x -= learning_rate * m / (sqrt(v) + epsilon)``.
-
-    Args:
-        variable: and ``gradient``, ``seed``: see the module.
-        momentum: The first moment m, of the table's shape.
-        velocity: The second moment v, of the table's shape.
-        hyper: :class:`AdamHyper`.
+    With g the sum of a row's gradients, and moments m and v of the table's shape, by an ``AdamHyper``:
+    ``m += (1 - beta_1)(g - m)``, ``v += (1 - beta_2)(g^2 - v)``,
+    ``x -= learning_rate * m / (sqrt(v) + epsilon)``.
     """
     slots = {"momentum": momentum, "velocity": velocity}
     _update("lazy_adam_update", _adam_rule, variable, slots, gradient, hyper._asdict(), seed)
@@ -85,7 +75,11 @@ def _adam_rule(g, m, v, learning_rate, beta_1, beta_2, epsilon):
 
 def row_sgd_update(variable, gradient, learning_rate, seed=NO_SEED):
     """One step of gradient descent on the touched rows: ``x -= learning_rate * g``; see the module."""
-    _update("row_sgd_update", _sgd_rule, variable, {}, gradient, {"learning_rate": learning_rate}, seed)
+
+    def rule(g, learning_rate):
+        return (tf.cast(learning_rate, g.dtype) * g,)
+
+    _update("row_sgd_update", rule, variable, {}, gradient, {"learning_rate": learning_rate}, seed)
 
 
 def shrink_rows(variable, gradient, share, seed=NO_SEED):
@@ -108,20 +102,11 @@ def touched_rows(variable, gradient):
     return gradient.indices if _are_distinct(gradient.indices) else tf.unique(gradient.indices)[0]
 
 
-def _sgd_rule(g, learning_rate):
-    return (tf.cast(learning_rate, g.dtype) * g,)
-
-
 def rowwise_adagrad_update(variable, accumulator, gradient, learning_rate, epsilon, seed=NO_SEED):
     """One Adagrad step on the touched rows, with one accumulator a row.
 
-    With g the sum of a row's gradients: ``a += mean(g^2)``, ``x -= learning_rate * g / (sqrt(a) + epsilon)``.
-
-    Args:
-        variable: and ``gradient``, ``seed``: see the module.
-        accumulator: ``[rows]``, the sums a of mean squared gradients.
-        learning_rate: The step size, a scalar.
-        epsilon: Added to the root of the accumulator; above 0.
+    With g the sum of a row's gradients, and the accumulator a ``[rows]``: ``a += mean(g^2)``,
+    ``x -= learning_rate * g / (sqrt(a) + epsilon)``.
     """
     slots, hyper = {"accumulator": accumulator}, {"learning_rate": learning_rate, "epsilon": epsilon}
     _update("rowwise_adagrad_update", _adagrad_rule, variable, slots, gradient, hyper, seed)
@@ -136,17 +121,17 @@ def _adagrad_rule(g, a, learning_rate, epsilon):
 
 
 def _update(op, rule, variable, slots, gradient, hyper, seed):
-    """Updates the rows of a gradient, by the compiled op or by its rule in TensorFlow ops.
+    """Updates the rows of a gradient, by the compiled op of this name or by its rule in TensorFlow ops.
 
-    Args:
-        op: The op's name.
-        rule: A function of the distinct rows' gradients, their rows of the slots, and the scalars by name. It
-            returns the step to subtract from the rows, and the new rows of the slots.
-        slots: A dict, name -> ``tf.Variable``.
-        hyper: A dict, name -> scalar.
+    The rule maps the distinct rows' gradients, their rows of the slots, and the scalars by name, to the step
+    to subtract from the rows, and the new rows of the slots. Slots and ``hyper`` are dicts by name.
     """
     _check_shapes(variable, gradient)
-    hyper = {name: _double(value) for name, value in hyper.items()}
+    # tf.cast would first round a Python number to float32.
+    hyper = {
+        name: tf.cast(own, tf.float64) if tf.is_tensor(own) else tf.constant(own, tf.float64)
+        for name, own in hyper.items()
+    }
     if library.takes_table(variable):
         handles = {name: slot.handle for name, slot in slots.items()}
         _compiled(op, gradient)(variable=variable.handle, seed=seed, **handles, **hyper)
@@ -161,11 +146,6 @@ def _update(op, rule, variable, slots, gradient, hyper, seed):
     values = tf.cast(tf.gather(variable, rows.indices), tf.float32) - step
     values = stochastic_round(values, rows.indices, seed)
     _scatter(tf.raw_ops.ResourceScatterUpdate, variable, rows.indices, values)
-
-
-def _double(scalar):
-    # tf.cast would first round a Python number to float32.
-    return tf.cast(scalar, tf.float64) if tf.is_tensor(scalar) else tf.constant(scalar, tf.float64)
 
 
 def _check_shapes(variable, gradient):

@@ -12,17 +12,11 @@ _GRADIENTS_OF_SCORES = {
 
 
 class ScoreGradient(NamedTuple):
-    """The factors of a table's gradient: that of row r is the sum of ``score_gradients[n, s] * query[n]``.
+    """The factors of a table's gradient: that of row r is the sum of ``score_gradients[n, s] * query[n]``."""
 
-    Args:
-        query: ``[N, D]``.
-        score_gradients: ``[N, S]``, the gradient of each score.
-        slots: uint64, ``r << 32 | n * S + s`` of each slot (n, s) that scores row r, ascending.
-    """
-
-    query: tf.Tensor
-    score_gradients: tf.Tensor
-    slots: tf.Tensor
+    query: tf.Tensor  # [N, D]
+    score_gradients: tf.Tensor  # [N, S], the gradient of each score
+    slots: tf.Tensor  # uint64, r << 32 | n * S + s of each slot (n, s) that scores row r, ascending
 
 
 def score_gradient_behind(gradient):

@@ -33,45 +33,25 @@ _BLOCK_CLASSES = 4096  # a block of the stock reduction
 
 
 def sparse_head_logits(query, weights, indices, bias, start, stop, group_size=1):
-    """Logits of the classes ``start`` to ``stop``.
+    """Logits ``[N, stop - start]`` of the classes from ``start`` to before ``stop``, ints or int32 scalars.
 
-    Args:
-        query: and ``weights``, ``indices``, ``bias``, ``group_size``: see the module.
-        start: First class, an int or int32 scalar.
-        stop: The class after the last one.
-
-    Returns:
-        ``[N, stop - start]`` float32. The gradient of weights and bias is dense.
-
-    Raises:
-        tf.errors.InvalidArgumentError: ``start`` or ``stop`` is outside ``[0, L]``.
+    The gradient of weights and bias is dense.
     """
     query = _check(query, weights, indices, bias, group_size)
     start, stop = tf.convert_to_tensor(start, tf.int32), tf.convert_to_tensor(stop, tf.int32)
     if not library.use_compiled():
         return _block_logits(query, weights, indices, bias, start, stop, group_size)
     mark_read_only(weights, indices)
-    return library.load().tfxc_sparse_head_logits(
-        query, weights.handle, indices.handle, bias, start, stop, group_size=group_size
-    )
+    given = query, weights.handle, indices.handle, bias, start, stop
+    return library.load().tfxc_sparse_head_logits(*given, group_size=group_size)
 
 
 def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_size=1):
-    """A reduction over all classes, and the logits of the labels.
+    """A reduction ``[N]`` over all classes, and the logits ``[N, P]`` of labels int32, 0 on padding, -1.
 
-    The backward pass computes the logits again, class by class. It skips a class whose gradient is exactly 0
-    in the whole batch: with the squared hinge, most classes.
-
-    Args:
-        query: and ``weights``, ``indices``, ``bias``, ``group_size``: see the module.
-        labels: ``[N, P]`` int32 class ids, padded with -1.
-        reduction: ``LOGSUMEXP``, ``SOFTPLUS`` or ``SQUARED_HINGE`` of ``tfxc.losses``.
-
-    Returns:
-        The reduction ``[N]`` and the labels' logits ``[N, P]`` (0 on padding), float32.
-
-    Raises:
-        tf.errors.InvalidArgumentError: A label is outside ``[-1, L)``.
+    The reduction is ``LOGSUMEXP``, ``SOFTPLUS`` or ``SQUARED_HINGE`` of ``tfxc.losses``. The backward pass
+    computes the logits again, class by class. It skips a class whose gradient is exactly 0 in the whole
+    batch: with the squared hinge, most classes.
     """
     query = _check(query, weights, indices, bias, group_size)
     labels = _check_ids(query, labels)
@@ -79,35 +59,24 @@ def sparse_head_reduce(query, weights, indices, bias, labels, reduction, group_s
         positives = _candidates(query, weights, indices, bias, labels, group_size)
         return _reduce(query, weights, indices, bias, reduction, group_size), positives
     mark_read_only(weights, indices)
-    return library.load().tfxc_sparse_head_reduce(
-        *(query, weights.handle, indices.handle, bias, labels),
-        reduction=reduction.kernel,
-        group_size=group_size,
-    )
+    given = query, weights.handle, indices.handle, bias, labels
+    options = {"reduction": reduction.kernel, "group_size": group_size}
+    return library.load().tfxc_sparse_head_reduce(*given, **options)
 
 
 def sparse_head_candidates(query, weights, indices, class_ids, group_size=1):
-    """Logits without biases of a few chosen classes a query, at a cost that does not depend on L.
+    """Logits ``[N, S]`` without biases of a few chosen classes a query, at a cost that does not depend on L.
 
-    Args:
-        query: and ``weights``, whose gradient is ``tf.IndexedSlices``, ``indices``, ``group_size``: see the
-            module.
-        class_ids: ``[N, S]`` int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient.
-
-    Returns:
-        ``[N, S]`` float32.
-
-    Raises:
-        tf.errors.InvalidArgumentError: A class id is outside ``[-1, L)``.
+    Class ids ``[N, S]`` are int32 in ``[0, L)``; -1 is an empty slot: score 0, no gradient. The gradient of
+    the weights is ``tf.IndexedSlices``.
     """
     query = _check(query, weights, indices, tf.zeros([0]), group_size)
     class_ids = _check_ids(query, class_ids)
     if not library.use_compiled():
         return _candidates(query, weights, indices, tf.zeros([0]), class_ids, group_size)
     mark_read_only(weights, indices)
-    return library.load().tfxc_sparse_head_candidates(
-        query, weights.handle, indices.handle, class_ids, group_size=group_size
-    )
+    given = query, weights.handle, indices.handle, class_ids
+    return library.load().tfxc_sparse_head_candidates(*given, group_size=group_size)
 
 
 def _check(query, weights, indices, bias, group_size):
@@ -170,13 +139,10 @@ def _candidates(query, weights, indices, bias, class_ids, group_size):
     with tf.control_dependencies(in_range(class_ids, -1, weights.shape[0], "class_ids: the id")):
         filled = tf.where(class_ids >= 0)
     # Empty slots gather nothing: with momentum, even a gradient of zero moves a class.
-    own, inputs, own_bias = _rows(
-        weights, indices, bias, tf.gather_nd(class_ids, filled), tf.shape(query)[1], group_size
-    )
-    read = tf.gather_nd(
-        query,
-        tf.stack([tf.broadcast_to(filled[:, :1], tf.shape(inputs, tf.int64)), tf.cast(inputs, tf.int64)], 2),
-    )
+    ids = tf.gather_nd(class_ids, filled)
+    own, inputs, own_bias = _rows(weights, indices, bias, ids, tf.shape(query)[1], group_size)
+    rows = tf.broadcast_to(filled[:, :1], tf.shape(inputs, tf.int64))
+    read = tf.gather_nd(query, tf.stack([rows, tf.cast(inputs, tf.int64)], 2))
     scores = tf.reduce_sum(own * read, 1) + own_bias
     return tf.scatter_nd(filled, scores, tf.shape(class_ids, tf.int64))
 
@@ -186,13 +152,12 @@ def _reduce(query, weights, indices, bias, reduction, group_size):
     parts = []
     for start in range(0, weights.shape[0], _BLOCK_CLASSES):
         stop = min(start + _BLOCK_CLASSES, weights.shape[0])
-        block = tf.recompute_grad(
-            lambda query, bias, start=start, stop=stop: reduction.of(
-                _block_logits(
-                    query, weights, indices, bias, tf.constant(start), tf.constant(stop), group_size
-                )
-            )
-        )
+
+        @tf.recompute_grad
+        def block(query, bias, start=start, stop=stop):
+            bounds = tf.constant(start), tf.constant(stop)
+            return reduction.of(_block_logits(query, weights, indices, bias, *bounds, group_size))
+
         with kept_by_graph():
             parts.append(block(query, bias))
     return reduction.merge(parts)
@@ -200,26 +165,19 @@ def _reduce(query, weights, indices, bias, reduction, group_size):
 
 @tf.RegisterGradient("Tfxc>SparseHeadLogits")
 def _logits_gradient(op, gradient):
-    gradients = library.load().tfxc_sparse_head_logits_grad(
-        *op.inputs, gradient, group_size=op.get_attr("group_size")
-    )
-    return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None, None
+    made = library.gradient_of(op, (*op.inputs, gradient), "group_size")
+    return made.query_gradient, made.weight_gradient, None, made.bias_gradient, None, None
 
 
 @tf.RegisterGradient("Tfxc>SparseHeadReduce")
 def _reduce_gradient(op, reduced_gradient, positives_gradient):
-    attributes = {name: op.get_attr(name) for name in ("reduction", "group_size")}
-    gradients = library.load().tfxc_sparse_head_reduce_grad(
-        *op.inputs, op.outputs[0], reduced_gradient, positives_gradient, **attributes
-    )
-    return gradients.query_gradient, gradients.weight_gradient, None, gradients.bias_gradient, None
+    given = *op.inputs, op.outputs[0], reduced_gradient, positives_gradient
+    made = library.gradient_of(op, given, "reduction", "group_size")
+    return made.query_gradient, made.weight_gradient, None, made.bias_gradient, None
 
 
 @tf.RegisterGradient("Tfxc>SparseHeadCandidates")
 def _candidates_gradient(op, gradient):
-    gradients = library.load().tfxc_sparse_head_candidates_grad(
-        *op.inputs, gradient, group_size=op.get_attr("group_size")
-    )
+    made = library.gradient_of(op, (*op.inputs, gradient), "group_size")
     shape = tf.raw_ops.VariableShape(input=op.inputs[1])
-    weight_gradient = tf.IndexedSlices(gradients.row_gradients, gradients.rows, shape)
-    return gradients.query_gradient, weight_gradient, None, None
+    return made.query_gradient, tf.IndexedSlices(made.row_gradients, made.rows, shape), None, None

@@ -51,12 +51,9 @@ def philox(counter, key):
     key0, key1 = key
     for _ in range(10):
         first, second = x0 * 0xD2511F53, x2 * 0xCD9E8D57  # modulo 2^64
-        x0, x1, x2, x3 = (
-            tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(_high(second), x1), key0),
-            _low(second),
-            tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(_high(first), x3), key1),
-            _low(first),
-        )
+        x0 = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(_high(second), x1), key0)
+        x2 = tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(_high(first), x3), key1)
+        x1, x3 = _low(second), _low(first)
         key0, key1 = _low(key0 + 0x9E3779B9), _low(key1 + 0xBB67AE85)
     return x0, x1, x2, x3
 
