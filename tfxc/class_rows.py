@@ -2,10 +2,7 @@
 
 from typing import Any, NamedTuple
 
-# What fills the row of a new class:
-BY_RULE = "rule"  # the user's rule, for a class vector
-BY_MEAN = "mean"  # the mean of the classes that stay, or of similar classes
-AS_BUILT = "built"  # the values that the layer was built with
+BY_RULE, BY_MEAN, AS_BUILT = "rule", "mean", "built"  # what fills the row of a new class, see ``ClassRows``
 
 
 class ClassRows(NamedTuple):

@@ -37,10 +37,8 @@ class FitCallback(keras.callbacks.Callback):
     ) -> contextlib.AbstractContextManager[Any]:
         """Returns the context in which ``fit`` runs; by default one that does nothing.
 
-        Args:
-            model: the ``ExtremeClassifier``, compiled. It is built unless only its first batch tells the
-                width of its encoder's output.
-            arguments: the arguments of ``fit`` by name, ``callbacks`` as a list. The context may change them
-                when it is entered: Keras gets what the dict holds then.
+        The model is compiled, and built unless only its first batch tells the width of its encoder's output.
+        ``arguments`` are those of ``fit`` by name, ``callbacks`` as a list. The context may change them when
+        it is entered: Keras gets what the dict holds then.
         """
         return contextlib.nullcontext()

@@ -24,17 +24,12 @@ def check_ids(ids, num_classes, what="label"):
     position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
     padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
     torch = "; for the -100 of PyTorch pass np.where(y == -100, -1, y)" if what == "label" else ""
-    checked = require(
-        tf.logical_not(tf.reduce_any(outside)),
+    told = (
         f"{article} {what} id is outside [0, {end}) (-1 is padding{torch}): check the id mapping and "
-        "num_classes. The id is",
-        padded[position],
-        "at flat position",
-        position,
-        "of shape",
-        tf.shape(ids),
+        "num_classes. The id is"
     )
-    with tf.control_dependencies(checked):
+    told = told, padded[position], "at flat position", position, "of shape", tf.shape(ids)
+    with tf.control_dependencies(require(tf.logical_not(tf.reduce_any(outside)), *told)):
         return tf.cast(tf.identity(ids), tf.int32)
 
 
@@ -126,9 +121,7 @@ def require_queries(query):
 def refuse_other_rows(ids, query, name):
     """As ``require_rows``, which runs too late where a graph knows both numbers: a ValueError."""
     rows, num_queries = ids.shape[0], query.shape[0]
-    if tf.executing_eagerly() or None in (rows, num_queries):
-        return
-    if rows not in (1, num_queries):
+    if not tf.executing_eagerly() and None not in (rows, num_queries) and rows not in (1, num_queries):
         raise ValueError(
             f"{name} must have a row for each query, or one for all of them, but the rows are {rows} and the "
             f"queries {num_queries}."
@@ -138,13 +131,8 @@ def refuse_other_rows(ids, query, name):
 def require_rows(ids, num_queries, name):
     """``require``: class ids have a row for each query, or one for all of them."""
     rows = tf.shape(ids)[0]
-    return require(
-        tf.equal(rows, 1) | tf.equal(rows, num_queries),
-        f"{name} must have a row for each query, or one for all of them, but the rows are",
-        rows,
-        "and the queries",
-        num_queries,
-    )
+    told = f"{name} must have a row for each query, or one for all of them, but the rows are", rows
+    return require(tf.equal(rows, 1) | tf.equal(rows, num_queries), *told, "and the queries", num_queries)
 
 
 def drop_duplicates(ids):

@@ -150,14 +150,8 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
         known = tf.shape(query)[:-1]
         fits = tf.reduce_any(tf.equal(tf.size(shape), [least, least + 1]))
         fits &= tf.reduce_all(tf.equal(tf.pad(shape, [[0, least]])[:least], known))
-        checked = require(
-            fits,
-            f"Queries need labels of shape {wanted} (class ids padded with -1), but got",
-            shape,
-            "for queries of",
-            known,
-        )
-        with tf.control_dependencies(checked):
+        told = f"Queries need labels of shape {wanted} (class ids padded with -1), but got", shape
+        with tf.control_dependencies(require(fits, *told, "for queries of", known)):
             labels = tf.reshape(labels, tf.concat([known, [-1]], 0))
     if labels.shape.rank == least:
         labels = labels[..., tf.newaxis]

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# The logit of a class that is taken out. It is finite, so that a row with no class left has gradient 0, not
-# NaN.
+# The logit of a class that is taken out: finite, so that a row with no class left has gradient 0, not NaN.
 MASKED_LOGIT = -1e30
 
 
@@ -35,11 +34,7 @@ class Scored(NamedTuple):
         return self.logits - self.log_expected_count
 
     def without(self, out: tf.Tensor) -> "Scored":
-        """The same classes without some of them.
-
-        Args:
-            out: bool of the shape of the logits, True for a class that is taken out.
-        """
+        """The same classes without those where ``out``, bool of the shape of the logits, is True."""
         return self._replace(logits=tf.where(out, MASKED_LOGIT, self.logits))
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +72,7 @@ class GrowingVocabulary(Vocabulary):
         # Steps of training move these: how many rows have names, and how many batches were trained on.
         self.num_given = tf.Variable(0, trainable=False)
         self.num_batches = tf.Variable(0, trainable=False, dtype=tf.int64)
+        self.owner: Callable = lambda: None  # gives the model that trains it, or None
         self._trained = _Rows(self.capacity, self.half_life)
         self._changes: deque[_Change] = deque()
         self._num_followed = 0

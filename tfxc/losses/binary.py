@@ -27,17 +27,10 @@ class BinaryCrossentropy(ClassificationLoss):
 
     Args:
         label_smoothing: ε in [0, 1).
-        reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
-        name: name of the loss.
-        dtype: of the result; by default float32.
-
-    Call arguments:
-        y_true: integer ids [N], or [N, P] padded with -1.
-        y_pred: logits [N, L].
+        reduction, name, dtype: see ``ClassificationLoss``.
 
     Raises:
-        ValueError: for a label_smoothing outside [0, 1), or if labels are not integers.
-        tf.errors.InvalidArgumentError: for an id outside [0, L).
+        ValueError: for a label_smoothing outside [0, 1); and as ``ClassificationLoss``.
 
     Example:
         >>> loss = BinaryCrossentropy()

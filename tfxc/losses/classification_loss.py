@@ -110,9 +110,8 @@ class ClassificationLoss(keras.losses.Loss):
             )
         y_pred = tf.convert_to_tensor(y_pred)
         num_classes = y_pred.shape[-1] or tf.shape(y_pred, out_type=tf.int64)[-1]
-        logits, labels, sample_weight, _ = labelled_queries(
-            y_pred, compiled_labels(y_true), num_classes, sample_weight
-        )
+        labels = compiled_labels(y_true)
+        logits, labels, sample_weight, _ = labelled_queries(y_pred, labels, num_classes, sample_weight)
         logits = tf.cast(logits, tf.float32)
         return self.combine(*self.reduce_logits(logits, labels), labels >= 0), sample_weight
 
@@ -133,17 +132,11 @@ class ClassificationLoss(keras.losses.Loss):
             )
         if sample_weight is not None:
             losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
-        value = self._reduced(losses)
+        value = losses if self.reduction in ("none", None) else tf.reduce_sum(losses)
+        if self.reduction not in ("none", None, "sum"):
+            value = tf.math.divide_no_nan(value, tf.cast(tf.size(losses), value.dtype))
         # The sum, the number of examples or a weight may be too large for the dtype of the result.
         return value if self.result_dtype is None else tf.cast(value, self.result_dtype)
-
-    def _reduced(self, losses):
-        if self.reduction in ("none", None):
-            return losses
-        total = tf.reduce_sum(losses)
-        if self.reduction == "sum":
-            return total
-        return tf.math.divide_no_nan(total, tf.cast(tf.size(losses), total.dtype))
 
     def share(self, value: tf.Tensor) -> tf.Tensor:
         """The part of the whole loss that a replica's reduced loss stands for, where gradients are summed."""
@@ -178,15 +171,12 @@ class ClassificationLoss(keras.losses.Loss):
         hits: tf.Tensor,
         label_slots: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Per-example loss [N] from scored positives and candidates.
+        """Per-example loss [N] from positives [N, P] and candidates [N, S], ``Scored`` both.
 
-        Args:
-            positives: ``Scored`` [N, P].
-            negatives: ``Scored`` [N, S]; empty slots have logit ``MASKED_LOGIT``.
-            is_label: bool [N, P], False on padding.
-            hits: int32 [N, S], the column of the positive that a candidate equals, -1 for none.
-            label_slots: None, or float32 [N, P]: how many slots a positive would fill, had the sampler not
-                passed over it as a label.
+        Empty slots of candidates have logit ``MASKED_LOGIT``. ``is_label`` bool [N, P] is False on padding;
+        ``hits`` int32 [N, S] has the column of the positive that a candidate equals, -1 for none;
+        ``label_slots`` is None, or float32 [N, P]: how many slots a positive would fill, had the sampler not
+        passed over it as a label.
         """
         if self.over_candidates is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither sampled nor over_candidates.")

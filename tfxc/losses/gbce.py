@@ -27,17 +27,10 @@ class GBCE(BinaryCrossentropy):
 
     Args:
         calibration: t in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.
-        reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
-        name: name of the loss.
-        dtype: of the result; by default float32.
-
-    Call arguments:
-        y_true: integer ids [N], or [N, P] padded with -1.
-        y_pred: logits [N, L].
+        reduction, name, dtype: see ``ClassificationLoss``.
 
     Raises:
-        ValueError: for a calibration outside [0, 1], or labels that are not integers.
-        tf.errors.InvalidArgumentError: for an id outside [0, L).
+        ValueError: for a calibration outside [0, 1]; and as ``ClassificationLoss``.
 
     Example:
         >>> loss = GBCE(calibration=0.75)

@@ -83,10 +83,7 @@ def sum_of(
 ) -> Reduction:
     """The reduction ``Σ_j term(o_j)``, which takes each class on its own.
 
-    Args:
-        term: elementwise function of logits.
-        derivative: its derivative, elementwise too.
-        kernel: as of ``Reduction``.
+    The term and its derivative are elementwise functions of logits; the kernel is as of ``Reduction``.
 
     Example:
         >>> sum_of(tf.square, lambda logits: 2 * logits).of(tf.constant([[1.0, 3.0]])).numpy().tolist()

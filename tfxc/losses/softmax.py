@@ -85,19 +85,11 @@ class SoftmaxCrossentropy(ClassificationLoss):
         filter_below: None for exact gradients, or a probability in (0, 1), such as 2**-12: see the guide; not
             with ``decoupled``.
         label_smoothing: ε in [0, 1); above 0 not with "nce", ``decoupled`` or ``filter_below``.
-        reduction: "sum_over_batch_size" (default), "sum" or "none".
-        name: name of the loss.
-        dtype: of the result; by default float32.
-
-    Call arguments:
-        y_true: integer ids [N], or [N, P] padded with -1.
-        y_pred: logits [N, L].
+        reduction, name, dtype: see ``ClassificationLoss``.
 
     Raises:
-        ValueError: for an unknown estimator, decoupled "nce", filter_below outside (0, 1) or with
-            ``decoupled``, label_smoothing outside [0, 1) or with what it does not go with, or labels that
-            are not integers.
-        tf.errors.InvalidArgumentError: for an id outside [0, L).
+        ValueError: for arguments outside their range, or that do not go together; and as
+            ``ClassificationLoss``.
 
     Example:
         >>> loss = SoftmaxCrossentropy()
@@ -202,8 +194,7 @@ class SoftmaxCrossentropy(ClassificationLoss):
         return mean_over_labels(terms, is_label)
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):
-        terms = self.terms(positives, folded, is_label, label_slots)
-        return mean_over_labels(terms, is_label)
+        return mean_over_labels(self.terms(positives, folded, is_label, label_slots), is_label)
 
     def terms(
         self, positives: Scored, folded: tf.Tensor, is_label: tf.Tensor, label_slots: tf.Tensor | None = None
@@ -217,9 +208,11 @@ class SoftmaxCrossentropy(ClassificationLoss):
         if self.estimator == "ranking":
             if label_slots is None:
                 return tf.nn.softplus(folded - corrected)
-            log_sum = _with_positives(folded, corrected, label_slots)
             # All positives of an example have one sum: a sum for each would take [N, P, P]. A positive with
             # slots is in that sum already.
+            filled = corrected + tf.math.log(tf.maximum(label_slots, 1.0))
+            filled = tf.where(label_slots > 0, filled, MASKED_LOGIT)
+            log_sum = log_sum_exp(tf.concat([filled, folded], 1))
             return tf.where(label_slots > 0, log_sum - corrected, tf.nn.softplus(log_sum - corrected))
         if self.decoupled:
             return tf.nn.softplus(folded - own)
@@ -247,16 +240,8 @@ def _above_mean(positives, negatives, is_label, label_slots):
 
 def _corrected(positives):
     """Corrected logits of positives. One corrected by log 0 would count as settled and never train."""
-    return positives.logits - tf.where(
-        tf.math.is_inf(positives.log_expected_count), 0.0, positives.log_expected_count
-    )
-
-
-def _with_positives(log_sum, corrected, label_slots):
-    """log Σ exp [N, 1] of the candidates, by theirs, and of the positives in their slots."""
-    filled = corrected + tf.math.log(tf.maximum(label_slots, 1.0))
-    filled = tf.where(label_slots > 0, filled, MASKED_LOGIT)
-    return log_sum_exp(tf.concat([filled, log_sum], 1))
+    counts = positives.log_expected_count
+    return positives.logits - tf.where(tf.math.is_inf(counts), 0.0, counts)
 
 
 def _num_hits(hits, num_labels):

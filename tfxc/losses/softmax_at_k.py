@@ -32,18 +32,11 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     Args:
         k: the k of the metric that counts, such as NDCG@k, or somewhat more.
         temperature: T > 0, in logits; a larger one is nearer to ``SoftmaxCrossentropy``.
-        reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
-        name: name of the loss.
-        dtype: of the result; by default float32.
-
-    Call arguments:
-        y_true: integer ids [N], or [N, P] padded with -1.
-        y_pred: logits [N, L].
+        reduction, name, dtype: see ``ClassificationLoss``.
 
     Raises:
-        ValueError: for a k below 1, a temperature that is not positive, labels that are not integers, or an
-            ``ExtremeClassifier`` without a sampler.
-        tf.errors.InvalidArgumentError: for an id outside [0, L).
+        ValueError: for a k below 1, a temperature that is not positive, or an ``ExtremeClassifier`` without a
+            sampler; and as ``ClassificationLoss``.
 
     Example:
         >>> loss = SoftmaxAtK(k=2, temperature=1.0)

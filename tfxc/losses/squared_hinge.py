@@ -19,17 +19,10 @@ class SquaredHinge(ClassificationLoss):
     positive contributes 0.
 
     Args:
-        reduction: "sum_over_batch_size" (default), "sum" or "none", over examples.
-        name: name of the loss.
-        dtype: of the result; by default float32.
-
-    Call arguments:
-        y_true: integer ids [N], or [N, P] padded with -1.
-        y_pred: logits [N, L].
+        reduction, name, dtype: see ``ClassificationLoss``.
 
     Raises:
-        ValueError: if labels are not integers.
-        tf.errors.InvalidArgumentError: for an id outside [0, L).
+        ValueError, tf.errors.InvalidArgumentError: as ``ClassificationLoss``.
 
     Example:
         >>> loss = SquaredHinge()
@@ -48,11 +41,8 @@ class SquaredHinge(ClassificationLoss):
     def combine(self, reduced, positives, is_label):
         # The reduction counts each label as a negative. What follows is the difference of the two squares,
         # without the rounding of large ones.
-        own = tf.where(
-            positives < -1.0,
-            tf.square(1.0 - positives),
-            tf.where(positives > 1.0, -tf.square(1.0 + positives), -4.0 * positives),
-        )
+        above = tf.where(positives > 1.0, -tf.square(1.0 + positives), -4.0 * positives)
+        own = tf.where(positives < -1.0, tf.square(1.0 - positives), above)
         return reduced + tf.reduce_sum(tf.where(is_label, own, 0.0), 1)
 
     def with_candidates(self, positives, folded, is_label, label_slots=None):

@@ -23,10 +23,8 @@ class CoverageAtK(Directed, keras.metrics.Metric):
     Examples of sample weight 0 do not count. Other weights make no difference.
 
     Args:
-        k: cutoff, at least 1.
+        k, name, dtype: see ``RankingMetric``.
         num_classes: L, a positive integer; required. The metric holds a number for each class.
-        name: default ``coverage_at_<k>``.
-        dtype: of the result.
 
     Raises:
         ValueError: for a k or num_classes below 1, other shapes, or fewer than k ranked ids.

@@ -78,14 +78,9 @@ def groups_after(groups: ClassGroups, old_ids: np.ndarray) -> ClassGroups:
 
 
 def of_each_group(labels, groups):
-    """A row for each example and each group among its labels.
+    """For each example and each group among its labels: the example, the group, and the labels in it [M, P].
 
-    Args:
-        labels: int64 [N, P] as of ``RankingMetric.per_example``.
-        groups: int32 [L], -1 for a class in no group.
-
-    Returns:
-        For each such row: the example it is of, the group, and the labels of that group, [M, P] as given.
+    Labels are int64 [N, P] as of ``RankingMetric.per_example``; groups int32 [L], -1 for a class in none.
     """
     labels = check_ids(labels, groups.shape[0])
     group = tf.where(labels >= 0, tf.gather(groups, tf.maximum(labels, 0)), PADDING)

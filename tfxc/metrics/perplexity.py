@@ -25,9 +25,6 @@ def perplexity(loss):
             ``history.history["val_loss"]``. It is at least 0; slightly lower numbers count as rounded zeros.
             (The training loss over a sampler's candidates is another quantity.)
 
-    Returns:
-        A float, or a float64 array, at least 1.
-
     Raises:
         ValueError: for a loss below -0.001.
 

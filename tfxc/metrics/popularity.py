@@ -23,9 +23,6 @@ def popularity_deciles(counts) -> ClassGroups:
     Args:
         counts: [L], how often each class was a label in training.
 
-    Returns:
-        ``ClassGroups``, for ``by=`` of a metric.
-
     Raises:
         ValueError: for counts that are not [L], not finite or below 0.
 
@@ -107,10 +104,8 @@ class NoveltyAtK(_MeanOfRanked):
     positions of sequences count.
 
     Args:
-        k: cutoff, at least 1.
+        k, name, dtype: see ``RankingMetric``.
         counts: [L], how often each class was a label in training; required.
-        name: default ``novelty_at_<k>``.
-        dtype: of the result.
 
     Raises:
         ValueError: for a k below 1, or counts that are missing, not [L], not finite or below 0.
@@ -142,10 +137,8 @@ class AveragePopularityAtK(_MeanOfRanked):
     popularity bias is above it. Callbacks take less for better.
 
     Args:
-        k: cutoff, at least 1.
+        k, name, dtype: see ``RankingMetric``.
         counts: [L], how often each class was a label in training; required.
-        name: default ``average_popularity_at_<k>``.
-        dtype: of the result.
 
     Raises:
         ValueError: for a k below 1, or counts that are missing, not [L], not finite or below 0.

@@ -143,11 +143,8 @@ class PSPAtK(_PropensityScored):
     ``PSP@k = Σ_n Σ_{hits j ≤ k} 1 / p_j  /  Σ_n max over rankings of the same``
 
     Args:
-        k: cutoff, at least 1.
+        k, name, dtype, by: see ``RankingMetric``.
         propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
-        name: default ``psp_at_<k>``.
-        dtype: of the result.
-        by: groups of classes, as of ``RankingMetric``.
 
     Raises:
         ValueError: for missing propensities, or some outside (0, 1].
@@ -177,11 +174,8 @@ class PSNDCGAtK(_PropensityScored):
     with ``I_n = Σ_{j ≤ min(k, P_n)} 1 / log2(j + 1)`` for P_n positives, as in nDCG.
 
     Args:
-        k: cutoff, at least 1.
+        k, name, dtype, by: see ``RankingMetric``.
         propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
-        name: default ``psndcg_at_<k>``.
-        dtype: of the result.
-        by: groups of classes, as of ``RankingMetric``.
 
     Raises:
         ValueError: for missing propensities, or some outside (0, 1].

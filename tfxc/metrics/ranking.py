@@ -18,14 +18,10 @@ class PrecisionAtK(RankingMetric):
     The denominator is k even if fewer than k classes are ranked or positive.
 
     Args:
-        k: cutoff, at least 1.
-        average: over "labelled" examples, or over "all", where one without a positive counts 0.
-        name: default `precision_at_<k>`.
-        dtype: of the result.
-        by: groups of classes, as of `RankingMetric`.
+        k, average, name, dtype, by: see `RankingMetric`.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
+        ValueError: as `RankingMetric`.
 
     Example:
         >>> metric = tfxc.metrics.PrecisionAtK(2)
@@ -45,14 +41,10 @@ class RecallAtK(RankingMetric):
     """Share of the positives among the k best classes: `Recall@k = (1/P) Σ_j h_j`.
 
     Args:
-        k: cutoff, at least 1.
-        average: over "labelled" examples, or over "all", where one without a positive counts 0.
-        name: default `recall_at_<k>`.
-        dtype: of the result.
-        by: groups of classes, as of `RankingMetric`.
+        k, average, name, dtype, by: see `RankingMetric`.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
+        ValueError: as `RankingMetric`.
 
     Example:
         >>> metric = tfxc.metrics.RecallAtK(2)
@@ -74,14 +66,10 @@ class HitRateAtK(RankingMetric):
     With one positive per example it equals recall.
 
     Args:
-        k: cutoff, at least 1.
-        average: over "labelled" examples, or over "all", where one without a positive counts 0.
-        name: default `hit_rate_at_<k>`.
-        dtype: of the result.
-        by: groups of classes, as of `RankingMetric`.
+        k, average, name, dtype, by: see `RankingMetric`.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
+        ValueError: as `RankingMetric`.
 
     Example:
         >>> metric = tfxc.metrics.HitRateAtK(2)
@@ -101,14 +89,10 @@ class MRRAtK(RankingMetric):
     """Reciprocal rank of the best positive: `MRR@k = max_j h_j / j`, 0 if none is among the k best.
 
     Args:
-        k: cutoff, at least 1.
-        average: over "labelled" examples, or over "all", where one without a positive counts 0.
-        name: default `mrr_at_<k>`.
-        dtype: of the result.
-        by: groups of classes, as of `RankingMetric`.
+        k, average, name, dtype, by: see `RankingMetric`.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
+        ValueError: as `RankingMetric`.
 
     Example:
         >>> metric = tfxc.metrics.MRRAtK(3)
@@ -131,14 +115,10 @@ class MAPAtK(RankingMetric):
     """Average precision over the positives: `MAP@k = (1/min(P, k)) Σ_j h_j · (1/j) Σ_{i≤j} h_i`.
 
     Args:
-        k: cutoff, at least 1.
-        average: over "labelled" examples, or over "all", where one without a positive counts 0.
-        name: default `map_at_<k>`.
-        dtype: of the result.
-        by: groups of classes, as of `RankingMetric`.
+        k, average, name, dtype, by: see `RankingMetric`.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
+        ValueError: as `RankingMetric`.
 
     Example:
         >>> metric = tfxc.metrics.MAPAtK(4)
@@ -165,14 +145,10 @@ class NDCGAtK(RankingMetric):
     `nDCG@k = Σ_j h_j / log2(j + 1)  /  Σ_{j ≤ min(P, k)} 1 / log2(j + 1)`
 
     Args:
-        k: cutoff, at least 1.
-        average: over "labelled" examples, or over "all", where one without a positive counts 0.
-        name: default `ndcg_at_<k>`.
-        dtype: of the result.
-        by: groups of classes, as of `RankingMetric`.
+        k, average, name, dtype, by: see `RankingMetric`.
 
     Raises:
-        ValueError: for a k below 1, another average, labels that are not integers, or fewer ranked ids.
+        ValueError: as `RankingMetric`.
 
     Example:
         >>> metric = tfxc.metrics.NDCGAtK(3)

@@ -54,9 +54,8 @@ def ranked_ids(scores_or_ids, k: int, seed=None):
     best, ids = (part[:, :k] for part in given)
     if seed is not None:
         is_tied = (given[0][:, 1:] == given[0][:, :-1]) & (given[0][:, 1:] > float("-inf"))
-        best, ids = tf.cond(
-            tf.reduce_any(is_tied), lambda: in_random_order(scores, k, seed), lambda: (best, ids)
-        )
+        shuffled = lambda: in_random_order(scores, k, seed)  # noqa: E731
+        best, ids = tf.cond(tf.reduce_any(is_tied), shuffled, lambda: (best, ids))
     return tf.cast(tf.where(tf.math.is_inf(best) & (best < 0), -1, ids), tf.int64)
 
 
@@ -88,10 +87,8 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     y_true = compiled_labels(tensor_of_labels(y_true))
     if isinstance(y_pred, dict):
         if tf.executing_eagerly() and "scores" in y_pred and np.size(y_pred["ids"]):
-            scores, ids = (
-                tf.reshape(y_pred[name], [-1, y_pred[name].shape[-1]]) for name in ("scores", "ids")
-            )
-            warn_of_ties(np.mean(mostly_tied(scores, ids)))
+            both = y_pred["scores"], y_pred["ids"]
+            warn_of_ties(np.mean(mostly_tied(*(tf.reshape(own, [-1, own.shape[-1]]) for own in both))))
         y_pred = y_pred["ids"]
     y_pred = tf.convert_to_tensor(y_pred)
     if isinstance(y_true, tf.RaggedTensor | tf.SparseTensor):
@@ -174,7 +171,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
             return
         if average == "all":
             raise ValueError(
-                'Groups of classes need average="labelled": an example without a label belongs to none.'
+                'Groups of classes need average="labelled": an example without a label has none.'
             )
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._groups, shape = tf.constant(self.by.ids), (len(self.by.names),)
@@ -187,11 +184,10 @@ class RankingMetric(Directed, keras.metrics.Mean):
         return None if self.by is None else len(self.by.ids)
 
     def per_example(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Returns values [N] float32.
+        """Returns values [N] float32 for distinct positives and ranked ids.
 
-        Args:
-            labels: [N, P] int64, distinct positives, ascending after the padding with -1.
-            ids: [N, k] int64, best first, -1 for an empty slot. Narrower with fewer than k classes.
+        Labels [N, P] int64 ascend after the padding with -1. Ids [N, k] int64 are best first, -1 for an empty
+        slot, and narrower with fewer than k classes.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_example.")
 
@@ -252,12 +248,8 @@ class RankingMetric(Directed, keras.metrics.Mean):
     def values(self, y_true, y_pred) -> tf.Tensor:
         """Returns the value of each example, for example to compare users. The state does not change.
 
-        Args:
-            y_true, y_pred: as for ``update_state``.
-
-        Returns:
-            Floats [N]; NaN for an example that does not count. For sequences, one for each position that
-            counts.
+        Arguments are as for ``update_state``. The values are floats [N], NaN for an example that does not
+        count; for sequences one for each position that counts.
 
         Example:
             >>> tfxc.metrics.RecallAtK(2).values([[4, 5], [7, -1]], [[4, 9], [1, 7]]).numpy().tolist()

@@ -7,12 +7,7 @@ import tensorflow as tf
 
 
 def mostly_tied(scores, ids):
-    """Whether most of the best classes of a query have one score: bool [N].
-
-    Args:
-        scores: [N, k], best first, k at least 1.
-        ids: [N, k], -1 for an empty slot.
-    """
+    """Whether most of the best classes of a query, scores and ids [N, k], have one score: bool [N]."""
     apart = tf.maximum(tf.shape(scores)[1] // 2, 1)
     return tf.reduce_any((scores[:, apart:] == scores[:, :-apart]) & (ids[:, apart:] >= 0), axis=1)
 

@@ -12,7 +12,7 @@ from tfxc.callbacks.sampler_refresh import warn_without_refresh
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
-from tfxc.metrics.ties import mostly_tied, warned_of_ties
+from tfxc.metrics.ties import mostly_tied
 from tfxc.model.checks import (
     refuse_class_weight,
     refuse_consumed,
@@ -66,17 +66,14 @@ class BatchMixin:
         # Moving averages change before the loss of the batch is known.
         if training and getattr(self.encoder, "non_trainable_weights", ()):
             inputs = require_finite_inputs(inputs, self.optimizer)
-        query = self._encoded(inputs, training)
-        num_classes = self.head.num_classes
-        of_batch = query
-        query, labels, sample_weight, where = labelled_queries(query, y, num_classes, sample_weight)
+        of_batch, num_classes = self._encoded(inputs, training), self.head.num_classes
+        query, labels, sample_weight, where = labelled_queries(of_batch, y, num_classes, sample_weight)
         return query, labels, sample_weight, flatten_reserved(reserved, of_batch, where, num_classes)
 
     def examples(self, x, y) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """A batch as heads and samplers see it, without dropout.
 
-        Returns:
-            Queries float [N, D], labels int32 [N, P] padded with -1, and the examples' ids [N] or None.
+        It returns queries float [N, D], labels int32 [N, P] padded with -1, and example ids [N] or None.
         """
         query, labels, _, reserved = self._examples(x, y, None, training=False)
         return query, labels, reserved.get("example_ids")
@@ -145,9 +142,6 @@ class BatchMixin:
         ids = tf.pad(ids, [[0, 0], [0, max(self._num_ranked - num_ranked, 0)]], constant_values=PADDING)
         self._track(loss.reduce(losses, sample_weight), query)
         return updated_metrics(self, x, labels, ids, sample_weight)
-
-    def _warned_of_ties(self):
-        return warned_of_ties(self._share_tied.value)
 
     def _track(self, value, examples):
         """Adds the loss of a batch, or a replica's share of it, to the mean, weighted by its examples."""

@@ -18,8 +18,6 @@ from tfxc.optimizers.slots import AVERAGES, slots_of
 from tfxc.samplers.class_counts import RunningCounts
 
 _NUM_FRESH = 256
-# The model that each vocabulary trains with, by the vocabulary's id.
-_OWNERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 class Growth(LogFreeCallback, FitCallback):
@@ -86,13 +84,15 @@ def require_growing(model):
 
 def _require_own(model):
     """Raises ValueError where another living model was trained with the vocabulary."""
-    if _OWNERS.setdefault(id(model.vocabulary), model) is not model:
+    vocabulary = model.vocabulary
+    if vocabulary.owner() not in (None, model):
         gc.collect()  # it may be a model that nobody holds any more, as where a cell of a notebook runs again
-    if _OWNERS.setdefault(id(model.vocabulary), model) is not model:
+    if vocabulary.owner() not in (None, model):
         raise ValueError(
             "The GrowingVocabulary belongs to another model, whose training changes its names: make one for "
             "each model."
         )
+    vocabulary.owner = weakref.ref(model)
 
 
 def _require_names(arguments):
@@ -146,9 +146,8 @@ def begin_anew(model, rows):
 
 
 def _fill(variable, places, value):
-    rows = tf.broadcast_to(
-        tf.cast(value, variable.dtype), tf.concat([tf.shape(places), variable.shape[1:]], 0)
-    )
+    shape = tf.concat([tf.shape(places), variable.shape[1:]], 0)
+    rows = tf.broadcast_to(tf.cast(value, variable.dtype), shape)
     variable.scatter_update(tf.IndexedSlices(rows, places))
 
 

@@ -158,7 +158,11 @@ def first_examples(x):
         order.next = epoch
     if batch is None:
         raise ValueError("The data set has no batch: it is empty, or drop_remainder=True leaves nothing.")
-    return tf.nest.map_structure(_first_part, unpack_x_y_sample_weight(batch)[0])
+
+    def first(part):  # of a loader, of PyTorch or NumPy, or of what a strategy has cut for replicas
+        return as_tensor(part.values[0] if isinstance(part, tf.distribute.DistributedValues) else part)
+
+    return tf.nest.map_structure(first, unpack_x_y_sample_weight(batch)[0])
 
 
 def as_tensor(part):
@@ -168,10 +172,6 @@ def as_tensor(part):
         indices = np.stack([part.row, part.col], 1).astype(np.int64)
         return tf.sparse.reorder(tf.SparseTensor(indices, part.data, part.shape))
     return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
-
-
-def _first_part(part):  # of a loader, of PyTorch or NumPy, or of what a strategy has cut for replicas
-    return as_tensor(part.values[0] if isinstance(part, tf.distribute.DistributedValues) else part)
 
 
 def _first_row(part):

@@ -29,12 +29,10 @@ class MemoryReport(NamedTuple):
     Args:
         encoder: the encoder's weights, also tables that it shares with the head.
         tables: the head's trainable weights that are not the encoder's.
-        indices: everything else that head and sampler keep: connections, codebooks, hash tables, counts, and
-            the features of an ``EncodedHead``.
+        indices: everything else that head and sampler keep, also the features of an ``EncodedHead``.
         slots: the optimizer's variables.
         step: an estimate of what a training step adds: gradients, and the class vectors of its candidates.
-        save: an estimate of what ``model.save`` needs while it writes, the model itself included; a
-            ``tf.train.Checkpoint`` needs next to nothing beyond the model.
+        save: an estimate of what ``model.save`` needs while it writes, the model itself included.
     """
 
     encoder: int
@@ -77,12 +75,8 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
         batch_size: queries in a step; for sequences, positions with a label.
         num_labels: labels of a query.
 
-    Returns:
-        ``MemoryReport``.
-
     Raises:
-        ValueError: for an object that is no ``ExtremeClassifier``, for one that is not built or is consumed,
-            and for numbers below 1.
+        ValueError: for what is no ``ExtremeClassifier`` that is built, and for numbers below 1.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
@@ -139,15 +133,14 @@ def _size(weights, least=1):
 
 def _size_of_features(head):
     """Bytes of the features of an ``EncodedHead``, which are no weights."""
+
+    def size(tensor):  # a text has its own bytes, and 24 beside them
+        if tensor.dtype != tf.string:
+            return tensor.shape.num_elements() * tensor.dtype.size
+        return int(tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64) + 24))
+
     features = getattr(head, "features", None)
-    return 0 if features is None else sum(map(_size_of_tensor, tf.nest.flatten(features)))
-
-
-def _size_of_tensor(tensor):
-    """Bytes: a text has its own, and 24 beside them."""
-    if tensor.dtype != tf.string:
-        return tensor.shape.num_elements() * tensor.dtype.size
-    return int(tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64) + 24))
+    return 0 if features is None else sum(map(size, tf.nest.flatten(features)))
 
 
 def _pieces(weight):

@@ -113,10 +113,8 @@ class SavingMixin:
     def save(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
 
-        Warns before it starts if that takes more than 4 GB of memory, and says what takes less.
-
-        Raises:
-            ValueError: for a file of HDF5, or a model over several machines, which could not be loaded.
+        It warns before it starts if that takes more than 4 GB of memory, and says what takes less. A file of
+        HDF5, or a model over several machines, could not be loaded: ValueError.
         """
         refuse_consumed(self)
         refuse_unloadable(self, filepath, kwargs.get("save_format"), whole=True)
