@@ -68,11 +68,10 @@ def change_classes(
 
     Raises:
         ValueError: for names that occur twice, are not a list, or of which the model knows none; a model
-            without class names, not built, consumed, over several replicas or machines; a tied head
-            whose table is not the encoder's; another living model that holds weights which move; two layers
-            of one name, of which one changes with the classes; an encoder that makes a column of each class
-            name, unless only an ``EmbeddingBag`` reads it, or that looks names up as integers, if a new name
-            is not one; a head whose classes cannot change (``MACHHead`` unless all ids stay).
+            without class names, not built, consumed, over several replicas or machines; another living model
+            that holds weights which move; two layers of one name, of which one changes with the classes; an
+            encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it; a head
+            whose classes cannot change (``MACHHead`` unless all ids stay).
         TypeError: for an optimizer of unknown slots.
         OSError: if there is no space for the files.
 
@@ -101,9 +100,7 @@ def change_classes(
     old = _Variables(model)
     rows_of_items = [rows for item in items for rows in item.class_rows]
     tables, averages = old.tables([*head_rows, *rows_of_items, *_rows_of_sampler(model.sampler)])
-    kept = {id(own) for own in map(tf_variable, weights_of(model.encoder))} - {
-        id(old.all[at]) for at in tables
-    }
+    kept = set(map(id, map(tf_variable, weights_of(model.encoder)))) - {id(old.all[at]) for at in tables}
     refuse_other_holders(model, [own for own in old.all if id(own) not in kept])
     with tempfile.TemporaryDirectory(prefix="change_classes_") as folder:
         spool = Spool(folder, old.all, kept)

@@ -4,9 +4,8 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tfxc.data.names import first_repeated
+from tfxc.data.names import first_repeated, places_of
 from tfxc.serving.class_names import names_array
 
 
@@ -19,8 +18,7 @@ class ClassMap:
 
     def __init__(self, old_names, names):
         old, self.names = _distinct(old_names, "The model's class names"), _distinct(names, "The names")
-        found = pc.index_in(old, value_set=self.names)
-        self.new_ids = pc.fill_null(pc.cast(found, pa.int64()), -1).to_numpy(zero_copy_only=False)
+        self.new_ids = places_of(old, self.names)
         kept = np.flatnonzero(self.new_ids >= 0)
         if not len(kept):
             raise ValueError(

@@ -167,11 +167,10 @@ def _readers_of_columns(encoder, widths, moved):
                 continue
             seen.add(id(reader))
             weights = getattr(reader, "weights", [])
+            heights = {own.shape[0] for own in weights if len(own.shape)}
             if not weights:
                 steps.append(reader)
-            elif reader.name not in moved and any(
-                len(own.shape) and own.shape[0] in widths for own in weights
-            ):
+            elif reader.name not in moved and heights & widths:
                 names.append(reader.name)
     return names
 

@@ -4,13 +4,13 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import pyarrow.compute as pc
 import tensorflow as tf
 from scipy import sparse
 
 from tfxc._keras.weights import tf_variable
 from tfxc.catalogue.spool import blocks_of
 from tfxc.class_rows import AS_BUILT, BY_RULE
+from tfxc.data.names import places_of
 from tfxc.data.sequences import Sequences
 
 MEAN: Final = "mean"
@@ -116,8 +116,7 @@ def neighbour_shares(sequences, classes):
     row without any is empty. Reference: Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for
     Collaborative Filtering", 2016 (items that occur together are alike).
     """
-    found = pc.index_in(sequences.vocabulary.names.array, value_set=classes.names)
-    items = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)[sequences.items]
+    items = places_of(sequences.vocabulary.names.array, classes.names)[sequences.items]
     owner = np.repeat(np.arange(len(sequences)), sequences.lengths)
     place = np.full(len(classes.old_ids), -1)
     place[classes.added] = np.arange(len(classes.added))
@@ -175,9 +174,8 @@ def _trigram_vectors(names):
     codes = (letters[:-2] << 16) + (letters[1:-1] << 8) + letters[2:]
     inside = np.flatnonzero(np.append(row[2:], [-1, -1]) == row)  # no trigram spans two names
     _, column = np.unique(codes[inside], return_inverse=True)
-    counts = sparse.csr_matrix(
-        (np.ones(len(column), np.float32), (row[inside], column)), (len(texts), column.max(initial=0) + 1)
-    )
+    shape, ones = (len(texts), column.max(initial=0) + 1), np.ones(len(column), np.float32)
+    counts = sparse.csr_matrix((ones, (row[inside], column)), shape)
     counts.data = 1 + np.log(counts.data)
     num_names = np.bincount(counts.indices, minlength=counts.shape[1])
     counts.data *= np.log1p(len(texts) / num_names)[counts.indices].astype(np.float32)

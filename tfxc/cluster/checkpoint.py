@@ -24,18 +24,11 @@ from tfxc.optimizers.slots import slots_of
 from tfxc.resume.state import digest_of
 from tfxc.samplers import Sampler
 
-_NAME = "epoch-{:06d}"
-_PATTERN = re.compile(r"epoch-(\d{6,})")
-_VARIABLES = "variables"
-_NOTES = "notes"
+_NAME, _PATTERN = "epoch-{:06d}", re.compile(r"epoch-(\d{6,})")
+_VARIABLES, _NOTES = "variables", "notes"
 _NUM_KEPT = 2
-_DAMAGES = (
-    DamagedFile,
-    FileNotFoundError,
-    tf.errors.DataLossError,
-    tf.errors.OutOfRangeError,
-    tf.errors.NotFoundError,
-)
+_OF_TENSORFLOW = tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError
+_DAMAGES = DamagedFile, FileNotFoundError, *_OF_TENSORFLOW
 
 
 class Checkpoint:

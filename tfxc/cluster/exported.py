@@ -39,8 +39,14 @@ def declared(model):
             "In the scope of a strategy with parameter servers all new weights lie on them, but one machine "
             "reads what is exported. Call export after the scope."
         )
+
+    def anew(layer):
+        # A Normalization is built from the values of its weights and does not read them afterwards.
+        kept = isinstance(layer, keras.layers.Normalization)
+        return layer if kept else type(layer).from_config(layer.get_config())
+
     with tf.variable_creator_scope(_declare):
-        encoder = keras.models.clone_model(model.encoder, clone_function=_anew)
+        encoder = keras.models.clone_model(model.encoder, clone_function=anew)
         head = model.head.head if isinstance(model.head, ShardedHead) else model.head
         head = type(head).from_config(head.get_config())
         alone = type(model)(encoder, head, k=model.k, class_names=model.class_names)
@@ -51,19 +57,12 @@ def declared(model):
     return alone, list(zip(weights, tables, strict=True))
 
 
-def _anew(layer):
-    # A Normalization is built from the values of its weights and does not read them afterwards.
-    kept = isinstance(layer, keras.layers.Normalization)
-    return layer if kept else type(layer).from_config(layer.get_config())
-
-
 def _declare(next_creator, **options):
     """A variable without a value, if its creator states the shape, as a layer does for weights."""
     if options.get("shape") is None:
         return next_creator(**options)
-    return UninitializedVariable(
-        **{name: options.get(name) for name in ("name", "shape", "dtype", "trainable")}
-    )
+    names = "name", "shape", "dtype", "trainable"
+    return UninitializedVariable(**{name: options.get(name) for name in names})
 
 
 def add_values(folder, kept, elsewhere):

@@ -18,14 +18,7 @@ def place(head, sampler):
     """Head and sampler as a model is to ask them: cut into shards where variables lie on parameter servers.
 
     On one machine they stay as they are. ``ExtremeClassifier`` calls it; for a model of your own, do so in
-    the scope of the strategy, before they are built.
-
-    Args:
-        head: a head of ``tfxc.layers``.
-        sampler: a sampler of ``tfxc.samplers``, or None.
-
-    Returns:
-        head, sampler.
+    the scope of the strategy, before they are built. The sampler may be None.
 
     Raises:
         ValueError: for what does not work with parameter servers, saying what to take instead.

@@ -53,14 +53,8 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
             "A server of a cluster needs the compiled ops, which the coordinator asks it for: build them as "
             "the warning above says, or set TFXC_DISABLE_OPS=1 in every process of the cluster."
         )
-    server = tf.distribute.Server(
-        resolver.cluster_spec(),
-        job_name=resolver.task_type,
-        task_index=resolver.task_id,
-        protocol=resolver.rpc_layer or "grpc",
-        start=True,
-    )
-    server.join()
+    task, protocol = (resolver.task_type, resolver.task_id), resolver.rpc_layer or "grpc"
+    tf.distribute.Server(resolver.cluster_spec(), *task, protocol=protocol).join()
 
 
 def strategy(
@@ -76,9 +70,6 @@ def strategy(
         resolver: a ``tf.distribute.cluster_resolver`` of the whole cluster: jobs "worker", "ps" and "chief".
         num_shards: number of shards of a table: 1, which keeps every table whole, or a multiple of the number
             of servers; by default that number.
-
-    Returns:
-        The strategy, connected to the cluster.
 
     Raises:
         ValueError: under Keras 3, which does not train with parameter servers; for a cluster without servers;

@@ -82,15 +82,20 @@ def _batches(tables):
 
 
 def _pieces(name, table, shard):
-    if not table.shape:
-        return [_Piece(name, table.shape, shard, 0, 1)]
-    blocks = row_blocks(shard.variable) or [(0, 0)]
+    blocks = (row_blocks(shard.variable) or [(0, 0)]) if table.shape else [(0, 1)]
     return [_Piece(name, table.shape, shard, *block) for block in blocks]
 
 
 def _write(prefix, pieces):
     """Writes pieces on the current device to a file there; returns when they are written."""
-    tensors = [_value(piece) for piece in pieces]
+
+    def value(piece):
+        if not piece.shape:
+            return piece.shard.variable.read_value()
+        # A read of the whole table would copy it; a gather does not.
+        return tf.gather(piece.shard.variable, tf.range(piece.first, piece.first + piece.num_rows))
+
+    tensors = list(map(value, pieces))
     names, slices = [piece.name for piece in pieces], [piece.where for piece in pieces]
     inputs = tf.constant(prefix), tf.constant(names), tf.constant(slices), tensors
     # Each list of shapes has a trace of its own. TensorFlow would warn of that if it were called directly.
@@ -102,13 +107,6 @@ def _save(prefix, names, slices, tensors):
     saved = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=tensors)
     with tf.control_dependencies([saved]):
         return tf.constant(True)
-
-
-def _value(piece):
-    # A read of the whole table would copy it; a gather does not.
-    if not piece.shape:
-        return piece.shard.variable.read_value()
-    return tf.gather(piece.shard.variable, tf.range(piece.first, piece.first + piece.num_rows))
 
 
 def _read(prefix, pieces):

@@ -72,6 +72,12 @@ class Names(Sequence):
         return repr(first) if len(self) <= _SHOWN else f"{repr(first)[:-1]}, ... {len(self)} names]"
 
 
+def places_of(names: pa.Array, others: pa.Array) -> np.ndarray:
+    """Returns the position int64 of each name among others, -1 for none."""
+    found = pc.index_in(names, value_set=others).cast(pa.int64())
+    return pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
+
+
 def first_repeated(names: pa.Array) -> str | None:
     """Returns the first name that repeats an earlier one, or None if all are distinct."""
     # For millions of names, index_in takes a quarter of the memory and half the time of count_distinct.

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tfxc.arguments import integers, local_path, one_of, positive_int
 from tfxc.atomic_write import atomic_write
-from tfxc.data.names import Names, first_repeated, texts
+from tfxc.data.names import Names, first_repeated, places_of, texts
 
 _HEADER = "tfxc-vocabulary 2"
 
@@ -74,8 +74,7 @@ class Vocabulary:
         """
         old = old if isinstance(old, Vocabulary) else cls(old)
         given = cls(names, old.normalize).names
-        place = pc.index_in(old.names.array, value_set=given.array)
-        place = pc.fill_null(place.cast("int64"), -1).to_numpy(zero_copy_only=False)
+        place = places_of(old.names.array, given.array)
         stay, move = place[: len(given)], place[len(given) :]
         is_new = np.ones(len(given), bool)
         is_new[place[place >= 0]] = False

@@ -13,16 +13,10 @@ NAMES_FILE = "class_names.json"
 
 
 def names_array(names, what):
-    """The names of classes, in id order, as an array of strings.
+    """The names of classes, in id order, as an array of strings, made of a list of any kind.
 
-    Args:
-        names: a list, an array [L], ``vocabulary.names``, a tensor or a pandas Series; bytes are taken as
-            UTF-8, an integer counts as its ``str``.
-        what: they are, for the error.
-
-    Raises:
-        ValueError: if they are no list, or an empty one; for a name that is missing (None, NaN, and their
-            like in pandas and Arrow), a float, or bytes or a string that UTF-8 cannot read or write.
+    Bytes are taken as UTF-8, an integer counts as its ``str``. Raises ValueError, which says ``what`` they
+    are, for an empty list or none, and for a name that is missing, a float or no text.
     """
     if isinstance(names, Names):
         array = names.array
@@ -72,12 +66,8 @@ class ClassNames(tf.Module):
 class ClassIds(tf.Module):
     """Class ids of raw names, by a table that a SavedModel reads from a file of its own.
 
-    Args:
-        names: the L names, in id order.
-        path: file to write them to, a name a line; ``tf.saved_model.save`` copies it.
-
-    Raises:
-        ValueError: for a name that is empty, occurs twice or holds a line break.
+    The L names, in id order, are written to a path, a name a line; ``tf.saved_model.save`` copies the file.
+    Raises ValueError for a name that is empty, occurs twice or holds a line break.
     """
 
     def __init__(self, names, path):

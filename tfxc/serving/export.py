@@ -81,13 +81,9 @@ class ServingMixin:
         Raises:
             ValueError: for another format; if the encoder's inputs are not known yet, are ragged or nested,
                 or their names cannot be arguments (other characters than these take become underscores, with
-                a warning); if the model's k, or num_probes of the index or head, is no integer of at least
-                1; if the index is no ``InvertedIndex``, of another head, or of this one before further
-                training; if the path is no folder of this machine, a file or a folder of other things, or
-                such a one is in the way beside it; if a weight holds NaN; if no class of a growing
-                vocabulary has a name; if strings are asked of a model without class names, with names that
-                are not distinct lines, with a tied head whose table has no row for padding, or whose
-                histories are not known or go with other inputs position by position; in the scope of the
+                a warning); if the index is no ``InvertedIndex``, of another head, or of this one before
+                further training; if the path is no folder of this machine, or holds other things; if a
+                weight holds NaN; if strings are asked of a model that cannot take them; in the scope of the
                 strategy that made the weights.
             OSError: naming the path, if the disk is full or the folder cannot be written.
         """
@@ -141,12 +137,7 @@ class ServingMixin:
         item's logit. So an item can enter a search index before the next training. (A new item has no vector
         of its own, which ``free_vectors=True`` gives the items of the training.)
 
-        Args:
-            path: folder to write, as for ``export``.
-
-        Raises:
-            ValueError: for another head, or an item encoder whose inputs are not known, are ragged or nested,
-                or cannot be arguments, or that has a weight with NaN in it.
+        The path is a folder to write, as for ``export``, and so are the errors; another head is a ValueError.
         """
         refuse_consumed(self)
         if not isinstance(self.head, EncodedHead):

@@ -26,11 +26,8 @@ def exported_folder(path):
     """Gives a folder to write, which takes its place under the path when it is whole.
 
     An earlier export there is exchanged for it in a moment. A write that fails, or is killed, leaves the
-    earlier export whole. Files that users put into its ``assets.extra`` are copied into the new one.
-
-    Raises:
-        ValueError: if the path is no folder of this machine, a file or a folder of other things, or such a
-            one is in the way beside it; while another export is written to the same path.
+    earlier export whole. Files that users put into its ``assets.extra`` are copied into the new one. Raises
+    ValueError if other things are under the path or beside it, and while another export is written there.
     """
     path = os.path.realpath(local_path(path))  # or a link, not the folder it names, would be exchanged
     _require_replaceable(path)

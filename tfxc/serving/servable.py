@@ -17,28 +17,18 @@ from tfxc.serving.signature import serving_function, with_defaults
 
 
 class Servable(NamedTuple):
-    """The parts of an export.
+    """The parts of an export, whose arguments are as of ``ExtremeClassifier.export``."""
 
-    Attributes:
-        encode: a ``tf.function`` of the encoder's inputs, dense and by their names, to queries [B, D].
-        head: ranks them, and gives ``index`` their effective queries.
-        k, index, strings, attributes: as of ``ExtremeClassifier.export``.
-        class_names: None or the L names.
-        weights: the variables that may be read; those that are not stay out of the file.
-        tables: what else the encoder reads, such as lookup tables.
-        record: as of ``record_of``.
-    """
-
-    encode: Any
-    head: Any
+    encode: Any  # a tf.function of the encoder's inputs, dense and by their names, to queries [B, D]
+    head: Any  # ranks them, and gives the index their effective queries
     k: int
     index: Any
     strings: Any
     attributes: Any
-    class_names: Any
-    weights: list
-    tables: list
-    record: dict
+    class_names: Any  # None or the L names
+    weights: list  # the variables that may be read; those that are not stay out of the file
+    tables: list  # what else the encoder reads, such as lookup tables
+    record: dict  # as of record_of
 
     @property
     def takes_names(self):

@@ -37,24 +37,17 @@ def query_function(model, attributes):
 def serving_function(module, head, k, index, strings, attributes):
     """The function of all inputs, those with a default last; see ``ExtremeClassifier.export``.
 
-    Args:
-        module: the ``tf.Module`` that is exported, with ``encode``, as ``query_function`` makes it, and with
-            ``names`` and ``class_ids`` where these are served.
-        head: of the model.
-        k: how many classes it returns.
-        index: None, or an ``InvertedIndex``: its columns are put into the module.
-        strings: as for ``export``.
-        attributes: None, or ``Attributes``: those that rank are put into the module.
+    The ``tf.Module`` is what is exported, with ``encode``, as ``query_function`` makes it, and with ``names``
+    and ``class_ids`` where these are served. What ranks, of the index and the attributes, is put into it.
     """
     wanted = {} if attributes is None else attributes.defaults()
     specs = list(module.encode.input_signature)
     names = [spec.name for spec in specs]
     ids_of = getattr(module, "class_ids", None)
     histories = {} if ids_of is None else _histories(specs, strings)
-    specs = [
-        tf.TensorSpec([None, None], tf.string, spec.name) if spec.name in histories else spec
-        for spec in specs
-    ]
+    for place, name in enumerate(names):
+        if name in histories:
+            specs[place] = tf.TensorSpec([None, None], tf.string, name)
     row_offset = tied_row_offset(head) or 1
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become defaults of the signature, which TensorFlow Serving fills in.
@@ -101,9 +94,8 @@ def serving_function(module, head, k, index, strings, attributes):
 def with_defaults(serve):
     """A function of the encoder's inputs alone: only these have a row for each example."""
     parameters = inspect.signature(serve.python_function).parameters
-    specs = [
-        spec for spec in serve.input_signature if parameters[spec.name].default is inspect.Parameter.empty
-    ]
+    empty = inspect.Parameter.empty
+    specs = [spec for spec in serve.input_signature if parameters[spec.name].default is empty]
     return named_function(lambda *inputs: serve(*inputs), specs)
 
 
@@ -112,14 +104,9 @@ def named_function(function, specs, defaults=None):
 
     ``defaults`` is None, or a dict, name -> tensor, for the last of them.
     """
-    parameters = [
-        inspect.Parameter(
-            spec.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=(defaults or {}).get(spec.name, inspect.Parameter.empty),
-        )
-        for spec in specs
-    ]
+    given, kind = defaults or {}, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [(spec.name, given.get(spec.name, inspect.Parameter.empty)) for spec in specs]
+    parameters = [inspect.Parameter(name, kind, default=default) for name, default in named]
     function.__signature__ = inspect.Signature(parameters)
     return tf.function(function, input_signature=specs, autograph=False)
 
@@ -132,9 +119,8 @@ def _default_count(value, name, most):
 
 def _histories(specs, strings):
     """The inputs that are histories of class names, by name."""
-    could_be = {
-        spec.name: spec for spec in specs if spec.dtype in (tf.int32, tf.int64) and spec.shape.rank == 2
-    }
+    integers = [spec for spec in specs if spec.dtype in (tf.int32, tf.int64)]
+    could_be = {spec.name: spec for spec in integers if spec.shape.rank == 2}
     named = could_be if strings is True else (strings,) if isinstance(strings, str) else strings
     if strings is True and len(could_be) > 1:
         raise ValueError(
@@ -152,11 +138,10 @@ def _histories(specs, strings):
         raise ValueError(
             f"strings={strings!r} names no input of integers [B, T]: those inputs are {list(could_be)}."
         )
+    lengths = [could_be[name].shape[1] for name in named]
     for spec in specs:
-        lengths = [
-            could_be[name].shape[1] for name in named if spec.name not in named and spec.shape.rank >= 2
-        ]
-        if any(length != 1 and length == spec.shape[1] for length in lengths):
+        is_other = spec.name not in named and spec.shape.rank >= 2
+        if is_other and any(length != 1 and length == spec.shape[1] for length in lengths):
             raise ValueError(
                 f"The input {spec.name!r} {spec.shape} goes with the history position by position, but names "
                 "that are no class are left out of that alone: export with strings=False."
@@ -193,35 +178,28 @@ def encoder_inputs(encoder, options=()):
         raise ValueError(
             f"Encoder inputs {given} clash with the signature's own inputs {sorted(options)}: rename."
         )
-    reserved = {"self", *keyword.kwlist}
-    unfit = [
-        name
-        for name, key in zip(given, keys, strict=True)
-        if key in reserved or folded.count(key.lower()) > 1
-    ]
+    reserved, pairs = {"self", *keyword.kwlist}, list(zip(given, keys, strict=True))
+    unfit = [name for name, key in pairs if key in reserved or folded.count(key.lower()) > 1]
     if unfit:
         raise ValueError(
             f"Encoder inputs {unfit} cannot be arguments of a served function: a name is no keyword, and "
             'differs from others by more than case and signs. Rename them, keras.Input(..., name="user_id").'
         )
-    renamed = {name: key for name, key in zip(given, keys, strict=True) if name != key}
+    renamed = {name: key for name, key in pairs if name != key}
     if renamed:
         warnings.warn(
             "A SavedModel takes ASCII letters, digits and underscores in the name of an input, a letter "
             f"first. Requests give these encoder inputs by other names: {renamed}.",
             stacklevel=2,
         )
-    ragged = [key for key, tensor in zip(keys, tensors, strict=True) if is_declared_as(tensor, "ragged")]
+    declared = list(zip(keys, tensors, strict=True))
+    ragged = [key for key, tensor in declared if is_declared_as(tensor, "ragged")]
     if ragged:  # rows come padded, and the encoder would read the padding as items
         raise ValueError(
             f"Encoder inputs {ragged} are ragged, but a served function takes dense ones: build the encoder "
             "with a padded input, keras.Input((None,)), and mask_zero=True in the Embedding that reads it."
         )
-    specs = [
-        tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype, key)
-        for tensor, key in zip(tensors, keys, strict=True)
-    ]
-    return specs, structure
+    return [tf.TensorSpec([None, *own.shape[1:]], own.dtype, key) for key, own in declared], structure
 
 
 def _argument(name):
@@ -232,8 +210,8 @@ def _argument(name):
 
 def as_declared(structure, inputs):
     """Dense inputs as the encoder takes them: those that are declared sparse as sparse tensors."""
-    return tf.nest.map_structure(
-        lambda own, given: tf.sparse.from_dense(given) if is_declared_as(own, "sparse") else given,
-        structure,
-        tf.nest.pack_sequence_as(structure, inputs),
-    )
+
+    def declared(own, given):
+        return tf.sparse.from_dense(given) if is_declared_as(own, "sparse") else given
+
+    return tf.nest.map_structure(declared, structure, tf.nest.pack_sequence_as(structure, inputs))

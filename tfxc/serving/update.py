@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.weights import constant, tf_variable
 from tfxc.aligned import aligned_zeros, taken_over
 from tfxc.data import Vocabulary
-from tfxc.data.names import Names
+from tfxc.data.names import Names, places_of
 from tfxc.layers import DenseHead
 from tfxc.search import Attributes
 from tfxc.search.attribute_values import Numbers, Values
@@ -67,11 +66,10 @@ def update(
             ``ExtremeClassifier.export``.
 
     Raises:
-        ValueError: if the folder is no such export, or was written by an earlier release; if something is at
-            the new path; for names that occur twice, or are both added and removed; for removed names that
-            are no classes, or all of them; for vectors or biases of another shape, or with NaN or infinity;
-            for attributes that are missing or of other kinds; if the encoder has, but for the tied table, a
-            table, a lookup or an input that may have a row, a name or a column for each class.
+        ValueError: if the folder is no such export of this release, or something is at the new path; for
+            names that occur twice, or are both added and removed; for removed names that are no classes, or
+            all of them; for vectors, biases or attributes that are missing, of another shape or not finite;
+            if the encoder has, but for the tied table, what may have a row or a name for each class.
         OSError: naming the path, if the disk is full or the folder cannot be written.
 
     Example:
@@ -207,8 +205,7 @@ def _distinct(names, what):
 
 def _ids(names, vocabulary):
     """The ids int64 of one vocabulary's names in another, -1 for none."""
-    found = pc.index_in(names.names.array, value_set=vocabulary.names.array)
-    return pc.fill_null(found.cast("int64"), -1).to_numpy(zero_copy_only=False).copy()
+    return places_of(names.names.array, vocabulary.names.array).copy()
 
 
 def _numbers(values, what, shape):
@@ -229,15 +226,14 @@ def _attributes(record, loaded, stored, change, given):
             raise ValueError("This export has no attributes: leave them out, or export the model with them.")
         return None
     parts = loaded.attributes.attributes.parts if stored else loaded.attributes.parts
-    kinds = zip(record["attributes"].items(), parts, strict=True)
-    known = Attributes.of_parts(
-        [
-            Numbers(name, part.table.numpy())
-            if dtype == "float32"
-            else Values(name, part.keys.numpy(), part.table.numpy(), tf.as_dtype(dtype))
-            for (name, dtype), part in kinds
-        ]
-    )
+
+    def as_before(kind, part):
+        name, dtype = kind
+        if dtype == "float32":
+            return Numbers(name, part.table.numpy())
+        return Values(name, part.keys.numpy(), part.table.numpy(), tf.as_dtype(dtype))
+
+    known = Attributes.of_parts(list(map(as_before, record["attributes"].items(), parts)))
     # With an index, they lie in the order of its slots.
     ids = np.maximum(change.old_ids, 0)
     rows = Tiles(*stored[: len(Tiles._fields)]).places.numpy()[ids] if stored else ids
@@ -259,9 +255,8 @@ def _head(record, change, table, vectors, bias, biases):
     """A ``DenseHead`` of the new classes, over a table of its own kind that an encoder may read, too."""
     offset = record["row_offset"] or 0
     rows = _edited(table, change.old_ids, vectors, offset)
-    embedding = keras.layers.Embedding(
-        *rows.shape, embeddings_initializer=constant(_tensor(rows)), dtype=table.dtype.name
-    )
+    own = constant(_tensor(rows))
+    embedding = keras.layers.Embedding(*rows.shape, embeddings_initializer=own, dtype=table.dtype.name)
     rule = "zeros" if bias is None else constant(_tensor(_edited(bias, change.old_ids, biases)))
     options = {**record["options"], "tied_to": embedding, "row_offset": offset, "bias_initializer": rule}
     head = DenseHead(len(change.names), **options)
@@ -312,10 +307,9 @@ def _encode(concrete, table, head):
 
     def encode(*inputs):
         here = tf.compat.v1.get_default_graph()
-        captured = [
-            head.table_variable.handle if table is not None and handle is table.handle else handle
-            for handle in concrete.captured_inputs
-        ]
+        captured = list(concrete.captured_inputs)
+        if table is not None:
+            captured = [head.table_variable.handle if own is table.handle else own for own in captured]
         given = [*inputs, *map(here.capture, captured)]
         given = {own.name: value for own, value in zip(graph.inputs, given, strict=True)}
         query, *done = tf.graph_util.import_graph_def(definition, given, fetched, name="")
