@@ -76,19 +76,15 @@ class SparseEvolution(StepCallback):
         """Raises or warns, before training begins, if connections could not move."""
         if not head.built:
             return
+        none = f"SparseEvolution moves no connection of {head.name!r}"
         if not head.trainable:
-            warnings.warn(
-                f"SparseEvolution moves no connection of {head.name!r}, which is frozen.", stacklevel=2
-            )
+            warnings.warn(f"{none}, which is frozen.", stacklevel=2)
             return
         for weight in head.trainable_variables:
             slots_of(self.model.optimizer, weight)  # raises where they are not known
         if getattr(head, "fan_in", 0) == getattr(head, "num_inputs", None):
-            warnings.warn(
-                f"SparseEvolution moves no connection of {head.name!r}: each class reads all of the "
-                f"{head.num_inputs} inputs already.",
-                stacklevel=2,
-            )
+            every = f"all of the {head.num_inputs} inputs"
+            warnings.warn(f"{none}: each class reads {every} already.", stacklevel=2)
 
     def _require_trained(self, head):
         optimizer = self.model.optimizer

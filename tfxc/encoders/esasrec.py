@@ -27,23 +27,7 @@ def esasrec(
     ``swiglu(x) = C (swish(A x) · B x)``, which is 4·D wide inside. ``norm`` divides by the root mean square.
     Trained on sampled classes by ``tfxc.losses.SoftmaxCrossentropy``, it is the model of the paper.
 
-    Inputs and outputs are those of ``tfxc.encoders.sasrec``.
-
-    Args:
-        num_classes: L, the number of items.
-        max_length: T, the number of items that the encoder reads.
-        dim: D, the width of item vectors and queries.
-        num_blocks: blocks of attention and dense layers, at least 1.
-        num_heads: heads of the attention; must divide ``dim``.
-        dropout: dropout rate, in [0, 1).
-        table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
-
-    Returns:
-        A Keras model, its table of item vectors called "item_embedding".
-
-    Raises:
-        ValueError: for sizes that are not integers of at least 1, heads that do not divide ``dim``, or
-            another dtype.
+    Arguments, inputs, outputs and errors are those of ``tfxc.encoders.sasrec``.
 
     Example:
         >>> esasrec(num_classes=1000, max_length=20, dim=32, num_heads=4)(tf.ones([3, 20], tf.int32)).shape

@@ -49,21 +49,11 @@ def gru4rec(
 ) -> keras.Model:
     """Makes an encoder of gated recurrent units, followed by a dense layer to the query.
 
-    Inputs and outputs are those of ``tfxc.encoders.sasrec``.
+    Inputs, outputs and errors are those of ``tfxc.encoders.sasrec``, and these arguments, but for:
 
     Args:
-        num_classes: L, the number of items.
-        max_length: T, the number of items that the encoder reads.
-        dim: D, the width of item vectors, layers and queries.
         num_blocks: recurrent layers, at least 1.
         dropout: dropout rate before the first and after the last recurrent layer, in [0, 1).
-        table_dtype: of the item vectors, "float32" or "bfloat16". A head that shares them must have the same.
-
-    Returns:
-        A Keras model, its table of item vectors called "item_embedding".
-
-    Raises:
-        ValueError: for sizes that are not integers of at least 1, or another dtype.
 
     Example:
         >>> gru4rec(num_classes=1000, max_length=20, dim=32)(tf.ones([3, 20], tf.int32)).shape

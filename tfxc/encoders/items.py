@@ -14,9 +14,6 @@ class ItemEmbedding(keras.layers.Embedding):
     """An ``Embedding`` of class ids + 1, with 0 for padding, that refuses any other id.
 
     Keras's ``Embedding`` reads -1 as the last row, so class ids padded with -1 would train the wrong items.
-
-    Raises:
-        tf.errors.InvalidArgumentError: for an id outside [0, L], naming the smallest and the largest.
     """
 
     holds_items = True  # change_classes reads this
@@ -33,26 +30,19 @@ class ItemEmbedding(keras.layers.Embedding):
 
     def call(self, inputs):
         least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))
-        checked = require(
-            (least >= 0) & (greatest < self.input_dim),
+        message = (
             f"Items must be class ids + 1, in [1, {self.input_dim - 1}], and 0 for padding: if these are "
-            "class ids padded with -1, pass ids + 1. They range from",
-            least,
-            "to",
-            greatest,
+            "class ids padded with -1, pass ids + 1. They range from"
         )
-        with tf.control_dependencies(checked):
+        is_valid = (least >= 0) & (greatest < self.input_dim)
+        with tf.control_dependencies(require(is_valid, message, least, "to", greatest)):
             return super().call(tf.identity(inputs))
 
 
 def item_vectors(num_classes, max_length, dim, table_dtype):
-    """Returns the input "items" [B, T], class ids + 1 with 0 for padding, and its masked vectors [B, T, D].
+    """The input "items" [B, T], class ids + 1 with 0 for padding, and its masked vectors [B, T, D].
 
     The layer is called "item_embedding", so that a head can share its table from row 1 on.
-
-    Raises:
-        ValueError: for sizes that are not integers of at least 1, or another dtype.
-        tf.errors.InvalidArgumentError: when it reads an id outside [0, L].
     """
     table_dtype = one_of(table_dtype, "table_dtype", ("float32", "bfloat16"))
     rows = positive_int(num_classes, "num_classes") + 1

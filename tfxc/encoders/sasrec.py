@@ -45,8 +45,7 @@ def sasrec(
         ``tfxc.layers.DenseHead(num_classes, tied_to="item_embedding", row_offset=1)``.
 
     Raises:
-        ValueError: for sizes that are not integers of at least 1, heads that do not divide ``dim``, or
-            another dtype.
+        ValueError: for arguments outside their range.
 
     Example:
         >>> encoder = sasrec(num_classes=1000, max_length=20, dim=32)

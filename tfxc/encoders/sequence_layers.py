@@ -23,14 +23,8 @@ class SequenceLayer(keras.layers.Layer):
 class CausalAttention(SequenceLayer):
     """Multi-head self-attention of each position to itself and to earlier ones of its history.
 
-    A masked position ends a history. ``softmax(Q Kᵀ / √(D/H)) V`` for each of H heads. One matmul computes
-    queries, keys and values. The softmax is in float32.
-
-    Args:
-        num_heads: H, which must divide D.
-
-    Raises:
-        ValueError: for any other number of heads.
+    A masked position ends a history. ``softmax(Q Kᵀ / √(D/H)) V`` for each of ``num_heads`` H, which must
+    divide D. One matmul computes queries, keys and values. The softmax is in float32.
 
     Reference:
         Vaswani et al., "Attention Is All You Need", 2017.
@@ -70,10 +64,8 @@ class CausalAttention(SequenceLayer):
 
 
 def _blocked(length, mask):
-    """Returns what to add to scores [B, H, T, T]: a large negative number for positions out of sight.
-
-    The number is finite, as -inf would give NaN for a padded position, which sees nothing.
-    """
+    """What to add to scores [B, H, T, T]: a large negative number for positions out of sight."""
+    # It is finite: -inf would give NaN for a padded position, which sees nothing.
     blocked = -1e9 * (1 - tf.linalg.band_part(tf.ones([length, length]), -1, 0))
     if mask is None:
         return blocked
@@ -83,7 +75,7 @@ def _blocked(length, mask):
 
 
 def history_numbers(mask):
-    """Returns int32 [B, T] that tell a row's histories apart: another begins behind each masked place."""
+    """Numbers int32 [B, T] of a row's histories: another begins behind each masked place."""
     return tf.cumsum(tf.cast(tf.logical_not(mask), tf.int32), axis=1)
 
 
@@ -91,10 +83,8 @@ def history_numbers(mask):
 class Positions(SequenceLayer):
     """Scales item vectors by √D and adds a learnt vector for each of the T positions.
 
-    The last item of each history has the last position, wherever in the row it stands.
-
-    Raises:
-        tf.errors.InvalidArgumentError: for sequences of another length than in ``build``.
+    The last item of each history has the last position, wherever in the row it stands. Sequences of another
+    length than in ``build`` are an ``InvalidArgumentError``.
     """
 
     def build(self, input_shape):
@@ -123,13 +113,9 @@ def _moved(vectors, behind):
 
 def _of_length(inputs, length):
     given = tf.shape(inputs)[1]
-    checked = require(
-        tf.equal(given, length),
-        f"The encoder was made for sequences of max_length={length} items, but these have",
-        given,
-        "items: pad them with 0 in front, cut them to their last items, or make an encoder for them.",
-    )
-    with tf.control_dependencies(checked):
+    made_for = f"The encoder was made for sequences of max_length={length} items, but these have"
+    advice = "items: pad them with 0 in front, cut them to their last items, or make an encoder for them."
+    with tf.control_dependencies(require(tf.equal(given, length), made_for, given, advice)):
         return tf.ensure_shape(inputs, [None, length, None])
 
 

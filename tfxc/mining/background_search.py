@@ -32,13 +32,14 @@ class ClassVectors(NamedTuple):
 def head_vectors(head):
     """The vectors of a head as they are: a cache that training makes old meanwhile is not refreshed."""
 
+    def class_vectors(start, stop):
+        return vector_of_each(head, tf.range(start, stop))
+
     def best(query, k):
         with old_class_vectors():
             return head.top_k(tf.constant(query), k).ids.numpy()
 
-    return ClassVectors(
-        head.num_classes, lambda start, stop: vector_of_each(head, tf.range(start, stop)), best
-    )
+    return ClassVectors(head.num_classes, class_vectors, best)
 
 
 def given_vectors(vectors, dim):

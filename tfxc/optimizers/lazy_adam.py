@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import register
+from tfxc._keras.layers import config_of
 from tfxc.arguments import real_number
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
@@ -107,20 +108,12 @@ class LazyAdam(RowSparseOptimizer):
     def _dense_step(self, gradient, variable, slots, learning_rate):
         momentum, velocity = slots
         step = tf.cast(self.iterations + 1, variable.dtype)
-        beta_1, beta_2 = (tf.cast(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=momentum.handle,
-            v=velocity.handle,
-            beta1_power=beta_1**step,
-            beta2_power=beta_2**step,
-            lr=tf.cast(learning_rate, variable.dtype),
-            beta1=beta_1,
-            beta2=beta_2,
-            epsilon=tf.cast(self.epsilon, variable.dtype),
-            grad=gradient,
-        )
+        rates = learning_rate, self.beta_1, self.beta_2, self.epsilon
+        rate, beta_1, beta_2, epsilon = (tf.cast(own, variable.dtype) for own in rates)
+        handles = {"var": variable.handle, "m": momentum.handle, "v": velocity.handle}
+        powers = {"beta1_power": beta_1**step, "beta2_power": beta_2**step}
+        rates = {"lr": rate, "beta1": beta_1, "beta2": beta_2, "epsilon": epsilon}
+        tf.raw_ops.ResourceApplyAdam(**handles, **powers, **rates, grad=gradient)
 
     def get_config(self):
-        scalars = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-        return {**super().get_config(), **scalars}
+        return {**super().get_config(), **config_of(self, "beta_1", "beta_2", "epsilon")}

@@ -16,9 +16,7 @@ class LazySGD(RowSparseOptimizer):
     is exactly that, in one pass and in place. A dense gradient takes TensorFlow's own kernel.
 
     Args:
-        learning_rate: Step size; float, schedule or (Keras 3) callable.
-        name: Name of the optimizer.
-        **options: Those of ``LazyAdam``.
+        learning_rate, name, **options: see ``LazyAdam``.
 
     Raises:
         ValueError: An option that would touch every row, or an unknown one; when built, see ``LazyAdam``.

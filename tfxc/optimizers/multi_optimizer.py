@@ -114,11 +114,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                 learning_rate_variable(optimizer).assign(rate)
 
     def optimizer_of(self, variable) -> keras.optimizers.Optimizer:
-        """The optimizer that trains a weight.
-
-        Raises:
-            ValueError: The weight was missing, or frozen, when the optimizer was built.
-        """
+        """The optimizer that trains a weight; ValueError if it was missing, or frozen, at ``build``."""
         number = variable_index(self, variable)
         if number is None:
             raise ValueError(

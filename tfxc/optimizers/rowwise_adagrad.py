@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfxc._keras import register
+from tfxc._keras.layers import config_of
 from tfxc.arguments import real_number
 from tfxc.ops.row_updates import rowwise_adagrad_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
@@ -22,16 +23,13 @@ class RowwiseAdagrad(RowSparseOptimizer):
     bias) has rows of one entry, for which this is plain Adagrad.
 
     Args:
-        learning_rate: Step size; float, schedule or (Keras 3) callable.
+        learning_rate, name, **options: see ``LazyAdam``.
         initial_accumulator_value: Initial value of every accumulator, 0 or more. At 0 the first step
             of a row has a root mean square of ``learning_rate``, whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
-        name: Name of the optimizer.
-        **options: Those of ``LazyAdam``.
 
     Raises:
-        ValueError: A value outside its range, or an option that would touch every row; when built, see
-            ``LazyAdam``.
+        ValueError: as ``LazyAdam``.
 
     >>> table = tf.Variable(tf.zeros([2, 2]))
     >>> gradient = tf.IndexedSlices(tf.constant([[3.0, 4.0]]), tf.constant([1]))
@@ -77,5 +75,4 @@ class RowwiseAdagrad(RowSparseOptimizer):
         variable.assign_sub(tf.cast(learning_rate, variable.dtype) * gradient / (root + self.epsilon))
 
     def get_config(self):
-        scalars = {"initial_accumulator_value": self.initial_accumulator_value, "epsilon": self.epsilon}
-        return {**super().get_config(), **scalars}
+        return {**super().get_config(), **config_of(self, "initial_accumulator_value", "epsilon")}

@@ -109,12 +109,9 @@ class BackupAndRestore(FitCallback):
             self._folder = self._found = None
 
     def _require_resumable(self, model, callbacks):
-        backups = [own for own in callbacks if isinstance(own, BackupAndRestore)]
-        if len(backups) > 1:
-            folders = [str(own.directory) for own in backups]
-            raise ValueError(
-                f"A training has only one BackupAndRestore, but these name the folders {folders}."
-            )
+        folders = [str(own.directory) for own in callbacks if isinstance(own, BackupAndRestore)]
+        if len(folders) > 1:
+            raise ValueError(f"A fit has only one BackupAndRestore, but these name the folders {folders}.")
         if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise ValueError(
                 "BackupAndRestore keeps the training of one process, but under a MultiWorkerMirroredStrategy "
@@ -190,9 +187,8 @@ class BackupAndRestore(FitCallback):
         self._found = None
         self._epoch = epoch
         if self._schedule is None:
-            self._schedule = BackupSchedule(
-                sys.maxsize if self.save_freq == EPOCH else self.save_freq, self._now
-            )
+            save_freq = sys.maxsize if self.save_freq == EPOCH else self.save_freq
+            self._schedule = BackupSchedule(save_freq, self._now)
 
     @property
     def _now(self):

@@ -60,8 +60,5 @@ def with_changes(base, changes):
 def _changed_rows(base, rows):
     """The numbers int64 of the rows uint8 [n, bytes] that differ."""
     size = max(1, _BLOCK_BYTES // rows.shape[1])
-    changed = [
-        start + np.flatnonzero((rows[start : start + size] != base[start : start + size]).any(axis=1))
-        for start in range(0, len(rows), size)
-    ]
-    return np.concatenate(changed)
+    blocks = (slice(start, start + size) for start in range(0, len(rows), size))
+    return np.flatnonzero(np.concatenate([(rows[own] != base[own]).any(axis=1) for own in blocks]))

@@ -18,15 +18,13 @@ class Script:
         self._steps = steps_variable(model.optimizer)
         seeds = [getattr(layer, "seed", None) for layer in layers_of(model)]
         parts = model.head, model.sampler, model.classification_loss, model.optimizer
+        parts = dict(zip(_PARTS, parts, strict=True))
         rates = [own for name, own in variables.items() if name.startswith("learning_rate")]
         self.notes = {
             "seeds": [seed for seed in seeds if isinstance(seed, int)],
             "class_names": digest_of(None if model.vocabulary is not None else model.class_names),
             "learning_rates": [float(rate.numpy()) for rate in rates],
-            "settings": {
-                name: {} if part is None else settings_of(part)
-                for name, part in zip(_PARTS, parts, strict=True)
-            },
+            "settings": {name: {} if own is None else settings_of(own) for name, own in parts.items()},
         }
 
     def compare(self, arrays, notes):
@@ -64,10 +62,9 @@ class Script:
 
     def _warn_of_other_rates(self, began):
         # A model that has made steps may have another rate for that reason, as where a cell runs again.
-        if began != self.notes["learning_rates"] and int(self._steps.numpy()) == 0:
-            own, before = (
-                ", ".join(f"{rate:.6g}" for rate in rates) for rates in (self.notes["learning_rates"], began)
-            )
+        own = self.notes["learning_rates"]
+        if began != own and int(self._steps.numpy()) == 0:
+            own, before = (", ".join(f"{rate:.6g}" for rate in rates) for rates in (own, began))
             warnings.warn(
                 f"The script names the learning rate {own}, but the training in {self._directory} began with "
                 f"{before}, and goes on with the rate of its backup. Set another by a callback, as "

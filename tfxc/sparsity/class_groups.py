@@ -52,8 +52,11 @@ def group_classes(labels, num_classes: int, group_size: int, max_labels: int = 1
     for place in range(num_classes):
         if place % group_size == 0:
             beside = {}
-        best = max(beside, key=lambda l: (beside[l], -l)) if beside else _next_free(by_frequency, is_free)  # noqa: E741
-        beside.pop(best, None)
+        if beside:
+            best = max(beside, key=lambda own: (beside[own], -own))
+            del beside[best]
+        else:
+            best = next(own for own in by_frequency if is_free[own])
         order[place] = best
         is_free[best] = False
         row = slice(together.indptr[best], together.indptr[best + 1])
@@ -88,7 +91,3 @@ def _examples(labels, num_classes):
     examples.eliminate_zeros()
     examples.data[:] = 1.0  # also for a label that occurs twice
     return examples
-
-
-def _next_free(by_frequency, is_free):
-    return next(l for l in by_frequency if is_free[l])  # noqa: E741

@@ -31,13 +31,9 @@ def _random_signs(num_inputs, dim, seed):
 def follow(moments, query, num_steps, seed):
     """Takes the queries of every eighth step into their running moments Y, unless one of them is not finite.
 
-    The first 32 such steps count alike. From then on a new one weighs a 32nd, and older ones ever less.
-
-    Args:
-        moments: ``tf.Variable`` float32 [E, d].
-        query: [N, E]; at most 128 of them, evenly spaced, stand for all.
-        num_steps: int64 scalar, the number of steps with this one.
-        seed: int.
+    The moments are a ``tf.Variable`` float32 [E, d]. Of the queries [N, E] at most 128, evenly spaced, stand
+    for all. ``num_steps``, an int64 scalar, counts this step. The first 32 such steps count alike. From then
+    on a new one weighs a 32nd, and older ones ever less.
     """
 
     def take():
@@ -66,10 +62,9 @@ def _moments_of(query, num_inputs, dim, seed):
 
 
 def basis_of(moments, before):
-    """An orthonormal basis float32 [d, E] of the range of the moments [E, d].
+    """An orthonormal basis float32 [d, E] of the range of the moments [E, d], the one nearest to ``before``.
 
-    It is the basis nearest to ``before``, so that earlier projections stay comparable while the range hardly
-    turns.
+    So earlier projections stay comparable while the range hardly turns.
     """
     basis = np.linalg.qr(moments)[0]
     left, _, right = np.linalg.svd(basis.T @ before.T)  # the orthogonal Procrustes problem

@@ -14,19 +14,7 @@ _BLOCK_KEYS = 1 << 20
 
 
 def random_topology(num_classes: int, fan_in: int, num_inputs: int, seed: int | Sequence[int]) -> np.ndarray:
-    """K distinct inputs for each class, uniformly at random.
-
-    Args:
-        num_classes: L.
-        fan_in: K, in [1, E].
-        num_inputs: E.
-        seed: int, or a sequence of ints.
-
-    Returns:
-        int32 [L, K].
-
-    Raises:
-        ValueError: The fan-in is outside [1, E].
+    """A topology int32 [L, K] whose rows are uniformly random; ``fan_in`` K must be in [1, E].
 
     Example:
         >>> topology = random_topology(5, fan_in=3, num_inputs=100, seed=0)
@@ -55,10 +43,8 @@ def check_topology(indices: np.ndarray, num_inputs: int) -> None:
         raise ValueError(f"Expected integers [L, K], but got {indices.dtype} of shape {indices.shape}.")
     row = _first_bad_row(indices, num_inputs)
     if row is not None:
-        raise ValueError(
-            f"Class {row} reads {indices[row].tolist()}: "
-            f"its inputs must be distinct and in [0, {num_inputs})."
-        )
+        inputs = indices[row].tolist()
+        raise ValueError(f"Class {row} reads {inputs}: its inputs must be distinct and in [0, {num_inputs}).")
 
 
 def _first_bad_row(rows, limit):
@@ -72,17 +58,9 @@ def _first_bad_row(rows, limit):
 
 
 def group_norms(weights: np.ndarray, group_size: int) -> np.ndarray:
-    """The strength of each input of a group of classes: the norm of its weights over the group.
+    """The strength [ceil(L / G), K] of each input of G classes: the norm of its weights [L, K] over them.
 
-    Args:
-        weights: float [L, K].
-        group_size: G, at least 1; the last group is smaller where G does not divide L.
-
-    Returns:
-        [ceil(L / G), K].
-
-    Raises:
-        ValueError: A weight is not finite: training has diverged.
+    The last group is smaller where G does not divide L. A weight that is not finite is a ValueError.
 
     Example:
         >>> group_norms(np.array([[3.0, 1.0], [-4.0, 0.0], [2.0, -5.0]]), 2).tolist()
@@ -99,17 +77,10 @@ def group_norms(weights: np.ndarray, group_size: int) -> np.ndarray:
 
 
 def smallest(weights: np.ndarray, num_drop: int) -> np.ndarray:
-    """The positions of the weights of smallest magnitude in each row.
+    """The positions int64 [L, n] of the n = ``num_drop`` weights of smallest magnitude in each row of [L, K].
 
-    Args:
-        weights: float [L, K].
-        num_drop: n, in [0, K].
-
-    Returns:
-        int64 [L, n] positions in [0, K), the smallest first; the lower position first among equals.
-
-    Raises:
-        ValueError: ``num_drop`` is outside [0, K], or a weight is not finite: training has diverged.
+    The smallest come first, and the lower position first among equals. A weight that is not finite is a
+    ValueError.
 
     Example:
         >>> smallest(np.array([[0.3, -0.1, 0.2], [0.0, 0.0, -5.0]]), 2).tolist()
@@ -141,22 +112,10 @@ def _check_finite(weights, first_class):
 
 
 def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.random.Generator) -> np.ndarray:
-    """Replaces the dropped connections of a topology by connections to other inputs.
+    """Replaces the dropped connections of a topology, positions [L, n], by connections to other inputs.
 
     The new inputs of a class are drawn uniformly from those it did not read before the drop, so a connection
-    never replaces itself.
-
-    Args:
-        indices: int32 [L, K].
-        dropped: positions [L, n] in [0, K), distinct within a row; K + n at most E.
-        num_inputs: E.
-        rng: ``np.random.Generator``.
-
-    Returns:
-        int32 [L, K].
-
-    Raises:
-        ValueError: Too few inputs are left to draw from, or a position is outside its range.
+    never replaces itself, and K + n is at most E.
 
     Example:
         >>> grow(np.int32([[0, 1]]), np.array([[1]]), num_inputs=3, rng=np.random.default_rng(0)).tolist()
