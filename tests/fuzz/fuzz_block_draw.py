@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays, agree
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
@@ -62,20 +62,18 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
         return
     seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
     ops, attributes = library.load(), {"kernel": list(kernel), "block_size": block}
-    drawn = attempt("block_draw", draw, block_draw, *given, index, samples, seeds)
+    drawn = attempt(draw, block_draw, *given, index, samples, seeds)
     handles = variable.handle, *given
     own_seed = tf.constant(seeds, tf.int64)
-    raw = attempt(
-        "tfxc_block_draw", draw, ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes
-    )
-    looked = attempt("block_log_prob", look, block_log_prob, *given, index, ids)
-    attempt("tfxc_block_log_prob", look, ops.tfxc_block_log_prob, *handles, ids, **attributes)
+    raw = attempt(draw, ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes)
+    looked = attempt(look, block_log_prob, *given, index, ids)
+    attempt(look, ops.tfxc_block_log_prob, *handles, ids, **attributes)
     if not (draw or look) or fault == "rows":
         return
     wanted, tolerance = log_q(products, np.sqrt(np.abs(query) ** 2 @ (rows**2).T), mass, of_block, kernel)
     for _ in range(MORE_SEEDS if look and draw else 0):
         more = arrays.ids((n, 7), classes)
-        found = call("tfxc_block_log_prob", ops.tfxc_block_log_prob, *handles, more, **attributes)
+        found = call(ops.tfxc_block_log_prob, *handles, more, **attributes)
         want, error = (np.take_along_axis(part, more, 1) for part in (wanted, tolerance))
         agree(found, want, error, "log-probabilities of classes")
     if look:
@@ -87,32 +85,21 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
         check_drawn(drawn, wanted, tolerance, (n, samples))
         for _ in range(MORE_SEEDS):
             own_seed = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
-            op = ops.tfxc_block_draw
-            drawn = call("tfxc_block_draw", op, *handles, own_seed, num_samples=samples, **attributes)
+            drawn = call(ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes)
             check_drawn(drawn, wanted, tolerance, (n, samples))
         if arrays.chance(0.03) and block < 1000:
-            stock = call(
-                "block_draw in stock ops", library.stock_ops()(block_draw), *given, index, samples, seeds
-            )
+            stock = call(in_stock_ops(block_draw), *given, index, samples, seeds)
             check_drawn(stock, wanted, tolerance, (n, samples))
 
 
 def log_q(products, sizes, mass, of_block, kernel):
     """log Q [N, L] and its error, by the masses as given."""
-    weights = np.maximum(
-        (kernel.quadratic * products + kernel.linear) * products + kernel.constant, kernel.floor
-    )
+    weights = (kernel.quadratic * products + kernel.linear) * products + kernel.constant
+    weights = np.maximum(weights, kernel.floor)
     slope = 2 * kernel.quadratic * np.abs(products) + abs(kernel.linear)
-    error = (
-        slope * 4e-6 * sizes
-        + kernel.quadratic * (4e-6 * sizes) ** 2
-        + 1e-6
-        * (
-            (kernel.quadratic * np.abs(products) + abs(kernel.linear)) * np.abs(products)
-            + kernel.constant
-            + kernel.floor
-        )
-    )
+    grown = (kernel.quadratic * np.abs(products) + abs(kernel.linear)) * np.abs(products)
+    error = slope * 4e-6 * sizes + kernel.quadratic * (4e-6 * sizes) ** 2
+    error += 1e-6 * (grown + kernel.constant + kernel.floor)
     sums, errors = np.zeros(mass.shape), np.zeros(mass.shape)
     np.add.at(sums, (slice(None), of_block), weights)
     np.add.at(errors, (slice(None), of_block), error)
@@ -160,17 +147,15 @@ def check_shapes(arrays, given, index, ids, huge):
     given = arrays.pick(bad)
     if given[1].shape == (n, 0) and given[0] is not handle:  # one block of all the rows of no width
         attributes["block_size"] = huge
-    refused("tfxc_block_draw", ops.tfxc_block_draw, *given, seeds, num_samples=1, **attributes)
-    refused("tfxc_block_log_prob", ops.tfxc_block_log_prob, *given, ids, **attributes)
+    refused(ops.tfxc_block_draw, *given, seeds, num_samples=1, **attributes)
+    refused(ops.tfxc_block_log_prob, *given, ids, **attributes)
     if given[0] is handle and attributes["block_size"] == index.block_size:
-        refused("block_draw", block_draw, *given[1:], index, 1, [1, 2])
-        refused("block_log_prob", block_log_prob, *given[1:], index, ids)
+        refused(block_draw, *given[1:], index, 1, [1, 2])
+        refused(block_log_prob, *given[1:], index, ids)
     attributes["block_size"] = index.block_size
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
-    refused("tfxc_block_log_prob", ops.tfxc_block_log_prob, handle, query, mass, bad_ids, **attributes)
+    refused(ops.tfxc_block_log_prob, handle, query, mass, bad_ids, **attributes)
     bad_seed = arrays.pick([seeds[:1], seeds[0], seeds[tf.newaxis]])
-    refused(
-        "tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, bad_seed, num_samples=1, **attributes
-    )
+    refused(ops.tfxc_block_draw, handle, query, mass, bad_seed, num_samples=1, **attributes)
     attributes["kernel"] = arrays.pick([[1.0] * 3, [1.0] * 5, []])
-    refused("tfxc_block_draw", ops.tfxc_block_draw, handle, query, mass, seeds, num_samples=1, **attributes)
+    refused(ops.tfxc_block_draw, handle, query, mass, seeds, num_samples=1, **attributes)

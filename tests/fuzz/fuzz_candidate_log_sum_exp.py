@@ -44,30 +44,25 @@ def candidate_log_sum_exp_op(
         attributes["row_offset"] = arrays.pick([row_offset + classes + 1, huge])
     both = np.concatenate([labels, ids], 1)
     valid = fault != "offset" and bool(((both >= -1) & (both < classes)).all())
-    ops, op = library.load(), "tfxc_candidate_log_sum_exp"
+    ops = library.load()
     given = variable.handle, *map(arrays.tensor, (query, labels, ids, offsets))
     if fault == "shape":
         check_shapes(ops, arrays, given, attributes)
-    made = attempt(op, valid, ops.tfxc_candidate_log_sum_exp, *given, **attributes)
+    made = attempt(valid, ops.tfxc_candidate_log_sum_exp, *given, **attributes)
     if not valid:
-        refused("candidate_log_sum_exp", candidate_log_sum_exp, variable, *given[1:], **attributes)
+        refused(candidate_log_sum_exp, variable, *given[1:], **attributes)
         return
-    grad = ops.tfxc_candidate_log_sum_exp_grad
-    left = made.ids, *made[2:6]
-    found = call(op + "_grad", grad, *given[:2], *left, *map(arrays.tensor, upstream), **attributes)
+    handles = *given[:2], made.ids, *made[2:6], *map(arrays.tensor, upstream)
+    found = call(ops.tfxc_candidate_log_sum_exp_grad, *handles, **attributes)
     with tf.GradientTape() as tape:
         tape.watch(given[1])
-        values = call("candidate_log_sum_exp", candidate_log_sum_exp, variable, *given[1:], **attributes)
+        values = call(candidate_log_sum_exp, variable, *given[1:], **attributes)
     of_query, of_table = tape.gradient(values, [given[1], variable], upstream)
-    for one, other in zip(
-        (*values, of_query, of_table.values, of_table.indices),
-        (*made[:2], found[0], found[3], found[4]),
-        strict=True,
-    ):
+    of_wrapper = *values, of_query, of_table.values, of_table.indices
+    for one, other in zip(of_wrapper, (*made[:2], found[0], found[3], found[4]), strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(
-        made.ids, np.concatenate([labels, np.where(offsets == -np.inf, -1, ids)], 1)
-    )
+    filled = np.where(offsets == -np.inf, -1, ids)
+    np.testing.assert_array_equal(made.ids, np.concatenate([labels, filled], 1))
     check_values(table[row_offset:], query, labels, ids, offsets, normalize, made)
     if all(np.isfinite(part).all() for part in (*made[:2], made.shares, made.mean, query, table)):
         check_gradients(table[row_offset:], query, labels, both, normalize, upstream, made, found, row_offset)
@@ -154,4 +149,4 @@ def check_shapes(ops, arrays, given, attributes):
         (query, labels, ids, tf.zeros([])),
     ]
     chosen = arrays.pick(bad)
-    refused("tfxc_candidate_log_sum_exp", ops.tfxc_candidate_log_sum_exp, handle, *chosen, **attributes)
+    refused(ops.tfxc_candidate_log_sum_exp, handle, *chosen, **attributes)

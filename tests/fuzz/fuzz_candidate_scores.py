@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
@@ -47,18 +47,17 @@ def candidate_scores_op(n, d, classes, s, row_offset, normalize, numbers, gradie
     if fault == "shape":
         check_shapes(ops, arrays, variable, inputs, attributes)
     if not valid:
-        refused("candidate_scores", candidate_scores, variable, *inputs, **attributes)
-        refused("tfxc_candidate_scores", ops.tfxc_candidate_scores, variable.handle, *inputs, **attributes)
+        refused(candidate_scores, variable, *inputs, **attributes)
+        refused(ops.tfxc_candidate_scores, variable.handle, *inputs, **attributes)
     grad = ops.tfxc_candidate_scores_grad
     handles = variable.handle, *inputs, arrays.tensor(upstream)
-    found = attempt("tfxc_candidate_scores_grad", valid, grad, *handles, **attributes)
+    found = attempt(valid, grad, *handles, **attributes)
     if not valid:
         return
     with tf.GradientTape() as tape:
         tape.watch(inputs[0])
-        scores = call("candidate_scores", candidate_scores, variable, *inputs, **attributes)
+        scores = call(candidate_scores, variable, *inputs, **attributes)
     of_table, of_query = tape.gradient(scores, [variable, inputs[0]], output_gradients=tf.constant(upstream))
-    call("tfxc_candidate_scores_grad", lambda: of_table)
     np.testing.assert_array_equal(of_table.indices, found[2])
     np.testing.assert_array_equal(of_table.values, found[1])
     np.testing.assert_array_equal(of_query, found[0])
@@ -67,12 +66,11 @@ def candidate_scores_op(n, d, classes, s, row_offset, normalize, numbers, gradie
         ids = arrays.ids((n, s % 8 + 1), classes, low=-1)
         upstream = arrays.gradient(ids.shape, arrays.pick(GRADIENTS))
         handles = variable.handle, inputs[0], tf.constant(ids)
-        scores = call("tfxc_candidate_scores", ops.tfxc_candidate_scores, *handles, **attributes)
-        found = call("tfxc_candidate_scores_grad", grad, *handles, tf.constant(upstream), **attributes)
+        scores = call(ops.tfxc_candidate_scores, *handles, **attributes)
+        found = call(grad, *handles, tf.constant(upstream), **attributes)
         check(table[row_offset:], query, ids, upstream, normalize, scores, found, row_offset)
     if classes and arrays.chance(0.03):
-        with library.stock_ops():
-            stock = call("candidate_scores in TensorFlow", candidate_scores, variable, *inputs, **attributes)
+        stock = call(in_stock_ops(candidate_scores), variable, *inputs, **attributes)
         scores = candidate_scores(variable, *inputs, **attributes)
         if np.isfinite(query).all() and np.isfinite(table).all():
             np.testing.assert_allclose(stock, scores, rtol=1e-4, atol=1e-4 * np.abs(query).max(initial=1))
@@ -125,15 +123,14 @@ def check_shapes(ops, arrays, variable, inputs, attributes):
         (query[tf.newaxis], ids),
     ]
     query, ids = arrays.pick(bad)
-    refused("candidate_scores", candidate_scores, variable, query, ids, **attributes)
+    refused(candidate_scores, variable, query, ids, **attributes)
     handles = variable.handle, query, ids
-    refused("tfxc_candidate_scores", ops.tfxc_candidate_scores, *handles, **attributes)
+    refused(ops.tfxc_candidate_scores, *handles, **attributes)
     upstream = tf.zeros(ids.shape)
-    refused("tfxc_candidate_scores_grad", ops.tfxc_candidate_scores_grad, *handles, upstream, **attributes)
-    table = arrays.pick(
-        [tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros([3, inputs[0].shape[1]], tf.float64))]
-    )
-    refused("tfxc_candidate_scores", ops.tfxc_candidate_scores, table.handle, *inputs, **attributes)
+    refused(ops.tfxc_candidate_scores_grad, *handles, upstream, **attributes)
+    table = arrays.pick([tf.zeros([3]), tf.zeros([3, inputs[0].shape[1]], tf.float64)])
+    table = tf.Variable(table)
+    refused(ops.tfxc_candidate_scores, table.handle, *inputs, **attributes)
     grad = ops.tfxc_candidate_scores_grad
     upstream = arrays.pick([tf.zeros([n, s + 1]), tf.zeros([n]), tf.zeros([])])
-    refused("tfxc_candidate_scores_grad", grad, variable.handle, *inputs, upstream, **attributes)
+    refused(grad, variable.handle, *inputs, upstream, **attributes)

@@ -50,7 +50,6 @@ def dense_scan_op(
     given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
     ops = library.load()
     found = attempt(
-        "tfxc_dense_scan",
         valid,
         ops.tfxc_dense_scan,
         *given,
@@ -64,7 +63,6 @@ def dense_scan_op(
     if reduction != "none":
         reduced = arrays.numbers((n,)) if found is None else found.reduced
         of_reduced = attempt(
-            "tfxc_dense_scan_grad",
             valid or fault == "k",
             ops.tfxc_dense_scan_grad,
             *given,
@@ -136,7 +134,6 @@ def filtered_dense_scan(
     ops, (variable, table) = library.load(), arrays.table(table)
     given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
     found = attempt(
-        "tfxc_dense_scan",
         True,
         ops.tfxc_dense_scan,
         *given,
@@ -158,7 +155,6 @@ def filtered_dense_scan(
     num_more = arrays.pick([0, 1, 5])
     more_rows = arrays.numbers((num_more, d + (fault == "more")))
     of_reduced = attempt(
-        "tfxc_dense_scan_filtered_grad",
         fault == "none",
         ops.tfxc_dense_scan_filtered_grad,
         *given,

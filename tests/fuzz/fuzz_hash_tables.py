@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays, agree
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
@@ -32,15 +32,15 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
         if fault == "huge":
             number, valid = arrays.pick([huge, 65537, 0, -1, -huge]), False
         given = arrays.tensor(codes)
-        found = attempt("hash_tables", valid, hash_tables, given, number)
+        found = attempt(valid, hash_tables, given, number)
         op = library.load().tfxc_hash_tables
-        raw = attempt("tfxc_hash_tables", valid, op, given, num_buckets=number)
+        raw = attempt(valid, op, given, num_buckets=number)
         if fault == "huge":
-            refused("tfxc_hash_tables", in_a_graph, op, given, num_buckets=number)
+            refused(in_a_graph, op, given, num_buckets=number)
         if fault == "shape":
             bad = arrays.pick([given[tf.newaxis], tf.reshape(given, [-1]), tf.constant(0, tf.uint16)])
-            refused("hash_tables", hash_tables, bad, buckets)
-            refused("tfxc_hash_tables", op, bad, num_buckets=buckets)
+            refused(hash_tables, bad, buckets)
+            refused(op, bad, num_buckets=buckets)
         if not valid:
             continue
         for got, again in zip(found[1:], raw, strict=True):
@@ -51,11 +51,7 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
             np.testing.assert_array_equal(found.offsets[table], ends)
             np.testing.assert_array_equal(found.members[table], np.argsort(codes[:, table], kind="stable"))
     if fault == "none" and arrays.chance(0.1):
-        for got, again in zip(
-            found,
-            call("hash_tables in stock ops", library.stock_ops()(hash_tables), given, buckets),
-            strict=True,
-        ):
+        for got, again in zip(found, call(in_stock_ops(hash_tables), given, buckets), strict=True):
             np.testing.assert_array_equal(got, again)
 
 
@@ -109,20 +105,10 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
     seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
     given, asked = arrays.tensor(queries), arrays.tensor(ids)
     ops, attributes = library.load(), scheme._asdict()
-    drawn = attempt("lsh_draw", draw, lsh_draw, given, built, scheme, seeds)
-    raw = attempt(
-        "tfxc_lsh_draw", draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes
-    )
-    counts = attempt("lsh_log_expected_count", look, lsh_log_expected_count, given, asked, built, scheme)
-    attempt(
-        "tfxc_lsh_log_expected_count",
-        look,
-        ops.tfxc_lsh_log_expected_count,
-        given,
-        *built,
-        asked,
-        **attributes,
-    )
+    drawn = attempt(draw, lsh_draw, given, built, scheme, seeds)
+    raw = attempt(draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes)
+    counts = attempt(look, lsh_log_expected_count, given, asked, built, scheme)
+    attempt(look, ops.tfxc_lsh_log_expected_count, given, *built, asked, **attributes)
     expected = brute_force(queries, codes, scheme) if draw else None
     if look:
         want = np.log(np.take_along_axis(expected, ids, 1))
@@ -133,12 +119,10 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
         check_drawn(drawn, expected, queries, codes, scheme)
     for _ in range(MORE_SEEDS if draw and look else 0):
         seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
-        drawn = call("tfxc_lsh_draw", ops.tfxc_lsh_draw, given, *built, seeds, **attributes)
+        drawn = call(ops.tfxc_lsh_draw, given, *built, seeds, **attributes)
         check_drawn(drawn, expected, queries, codes, scheme, where_from=False)
         ids = arrays.ids((n, 3), classes)
-        counts = call(
-            "tfxc_lsh_log_expected_count", ops.tfxc_lsh_log_expected_count, given, *built, ids, **attributes
-        )
+        counts = call(ops.tfxc_lsh_log_expected_count, given, *built, ids, **attributes)
         want = np.log(np.take_along_axis(expected, ids, 1))
         agree(counts, want, 1e-5 * (1 + np.abs(want)), "log counts")
 
@@ -190,9 +174,9 @@ def check_broken(arrays, fault, queries, built, scheme, ids):
     part = dict(zip(HashTables._fields, (one.numpy() for one in built), strict=True))[fault]
     part = arrays.spoil(part, 0, part.max(initial=0) + 1)
     broken = built._replace(**{fault: part})
-    for op, function in (("lsh_draw", lsh_draw), ("tfxc_lsh_draw", raw_draw)):
+    for function in (lsh_draw, raw_draw):
         try:
-            drawn, log_expected_count = call(op, function, queries, broken, scheme, [1, 2])
+            drawn, log_expected_count = call(function, queries, broken, scheme, [1, 2])
         except AssertionError as error:
             assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
         else:
@@ -224,13 +208,9 @@ def check_shapes(arrays, queries, built, scheme, ids):
         (queries, codes, offsets, tf.constant(0)),
     ]
     given = arrays.pick(bad)
-    refused("tfxc_lsh_draw", ops.tfxc_lsh_draw, *given, seeds, **attributes)
-    refused("tfxc_lsh_log_expected_count", ops.tfxc_lsh_log_expected_count, *given, ids, **attributes)
-    refused("lsh_draw", lsh_draw, given[0], HashTables(*given[1:]), scheme, [1, 2])
-    refused(
-        "tfxc_lsh_draw", ops.tfxc_lsh_draw, queries, *built, arrays.pick([seeds[:1], seeds[0]]), **attributes
-    )
+    refused(ops.tfxc_lsh_draw, *given, seeds, **attributes)
+    refused(ops.tfxc_lsh_log_expected_count, *given, ids, **attributes)
+    refused(lsh_draw, given[0], HashTables(*given[1:]), scheme, [1, 2])
+    refused(ops.tfxc_lsh_draw, queries, *built, arrays.pick([seeds[:1], seeds[0]]), **attributes)
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
-    refused(
-        "tfxc_lsh_log_expected_count", ops.tfxc_lsh_log_expected_count, queries, *built, bad_ids, **attributes
-    )
+    refused(ops.tfxc_lsh_log_expected_count, queries, *built, bad_ids, **attributes)

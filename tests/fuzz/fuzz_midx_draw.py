@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import Arrays, agree
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
@@ -85,10 +85,8 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     if fault == "slots" and classes:
         check_broken(arrays, given, index, samples, seeds)
         return
-    drawn = attempt("midx_draw", valid, midx_draw, *given, index, samples, seeds)
-    raw = attempt(
-        "tfxc_midx_draw", valid, op, *given, *index, tf.constant(seeds, tf.int64), num_samples=samples
-    )
+    drawn = attempt(valid, midx_draw, *given, index, samples, seeds)
+    raw = attempt(valid, op, *given, *index, tf.constant(seeds, tf.int64), num_samples=samples)
     if not valid:
         return
     tensors = [tf.constant(part) for part in index]
@@ -99,14 +97,14 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     check_drawn(drawn, wanted, log_z, position, (n, samples))
     for _ in range(MORE_SEEDS):
         seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
-        drawn = call("tfxc_midx_draw", op, *given, *tensors, seeds, num_samples=samples)
+        drawn = call(op, *given, *tensors, seeds, num_samples=samples)
         check_drawn(drawn, wanted, log_z, position, (n, samples))
     if not arrays.chance(0.2):
         return
-    partition = call("midx_log_partition", midx_log_partition, *given, index.cell_mass)
+    partition = call(midx_log_partition, *given, index.cell_mass)
     agree(partition, log_z, 1e-5 * (1 + np.abs(log_z)), "log partition")
     if arrays.chance(0.03):
-        stock = call("midx_draw in stock ops", library.stock_ops()(midx_draw), *given, index, samples, seeds)
+        stock = call(in_stock_ops(midx_draw), *given, index, samples, seeds)
         check_drawn(stock, wanted, log_z, position, (n, samples))
 
 
@@ -130,9 +128,9 @@ def check_broken(arrays, given, index, samples, seeds):
         wrong = np.float32(arrays.pick([np.nan, np.inf, -np.inf, -1.0, 2.0]))
         slots[arrays.random.integers(len(slots)), column] = wrong.view(np.int32)
     index = index._replace(slots=slots)
-    for op, function in (("midx_draw", midx_draw), ("tfxc_midx_draw", raw_draw)):
+    for function in (midx_draw, raw_draw):
         try:
-            ids, log_prob, _ = call(op, function, *given, index, samples, seeds)
+            ids, log_prob, _ = call(function, *given, index, samples, seeds)
         except AssertionError as error:
             assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
         else:
@@ -168,5 +166,5 @@ def check_shapes(arrays, given, index):
         (rows, columns, *index, seeds[0]),
     ]
     bad = arrays.pick(bad)
-    refused("tfxc_midx_draw", library.load().tfxc_midx_draw, *bad, num_samples=1)
-    refused("midx_draw", midx_draw, *bad[:2], CellIndex(*bad[2:5]), 1, bad[5])
+    refused(library.load().tfxc_midx_draw, *bad, num_samples=1)
+    refused(midx_draw, *bad[:2], CellIndex(*bad[2:5]), 1, bad[5])

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 from fuzz_arrays import GRADIENTS, Arrays, agree
@@ -11,6 +13,7 @@ FAULTS = (*["none"] * 8, "id", "shape")
 EPSILON = 1e-3
 HYPER = AdamHyper(0.1, 0.9, 0.99, EPSILON)
 SCALARS = {name: np.float64(value) for name, value in HYPER._asdict().items()}
+ADAGRAD = {"learning_rate": 0.1, "epsilon": EPSILON}
 SEED = np.int64([3, 4])
 
 
@@ -44,24 +47,21 @@ def row_updates(rows, width, n, long_ids, gradients, fault, huge, seed):
     read = start[0]
     if fault == "shape":
         check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge)
-    steps = {
-        "lazy_adam_update": lambda: lazy_adam_update(table, momentum, velocity, gradient, HYPER),
-        "row_sgd_update": lambda: row_sgd_update(table, gradient, 0.1),
-        "rowwise_adagrad_update": lambda: rowwise_adagrad_update(table, accumulator, gradient, 0.1, EPSILON),
-    }
-    ops = library.load()
-    given = {"values": gradient.values, "row_ids": gradient.indices, "seed": SEED}
-    moments = {"momentum": momentum.handle, "velocity": velocity.handle}
-    raw = {
-        "lazy_adam_update": lambda: ops.tfxc_lazy_adam_update(table.handle, **moments, **given, **SCALARS),
-        "row_sgd_update": lambda: ops.tfxc_row_sgd_update(table.handle, **given, learning_rate=0.1),
-        "rowwise_adagrad_update": lambda: ops.tfxc_rowwise_adagrad_update(
-            table.handle, accumulator.handle, **given, learning_rate=0.1, epsilon=EPSILON
-        ),
-    }
+    steps = (
+        partial(lazy_adam_update, table, momentum, velocity, gradient, HYPER),
+        partial(row_sgd_update, table, gradient, 0.1),
+        partial(rowwise_adagrad_update, table, accumulator, gradient, 0.1, EPSILON),
+    )
     parts = table, momentum, velocity, accumulator
-    for op, made in ("{}", steps), ("tfxc_{}", raw):
-        start = check_steps(made, op, valid, start, parts, ids, values)
+    handles, ops = [part.handle for part in parts], library.load()
+    given = {"values": gradient.values, "row_ids": gradient.indices, "seed": SEED}
+    raw = (
+        partial(ops.tfxc_lazy_adam_update, *handles[:3], **given, **SCALARS),
+        partial(ops.tfxc_row_sgd_update, handles[0], **given, learning_rate=0.1),
+        partial(ops.tfxc_rowwise_adagrad_update, handles[0], handles[3], **given, **ADAGRAD),
+    )
+    for made in steps, raw:
+        start = check_steps(made, valid, start, parts, ids, values)
     if reader is not None:
         np.testing.assert_array_equal(reader, read)
 
@@ -93,35 +93,26 @@ def row_updates_from_scores(rows, width, n, s, gradients, fault, huge, seed):
     values = multipliers.reshape(-1, 1)[filled] * query[filled // max(s, 1)] if valid else None
     start = [np.abs(arrays.numbers((rows, width))) for _ in range(3)] + [np.abs(arrays.numbers(rows))]
     table, start[0] = arrays.table(start[0])
-    momentum, velocity, accumulator = (tf.Variable(part) for part in start[1:])
+    parts = table, *(tf.Variable(part) for part in start[1:])
     given = {"query": arrays.tensor(query), "score_gradients": arrays.tensor(multipliers), "seed": SEED}
     given["slots"] = arrays.tensor(slots)
-    moments, ops = (momentum.handle, velocity.handle), library.load()
-    adagrad = {"learning_rate": 0.1, "epsilon": EPSILON}
-    steps = {
-        "lazy_adam_update": lambda: ops.tfxc_lazy_adam_update_from_scores(
-            table.handle, *moments, **given, **SCALARS
-        ),
-        "row_sgd_update": lambda: ops.tfxc_row_sgd_update_from_scores(
-            table.handle, **given, learning_rate=0.1
-        ),
-        "rowwise_adagrad_update": lambda: ops.tfxc_rowwise_adagrad_update_from_scores(
-            table.handle, accumulator.handle, **given, **adagrad
-        ),
-    }
-    check_steps(
-        steps, "tfxc_{}_from_scores", valid, start, (table, momentum, velocity, accumulator), ids, values
+    handles, ops = [part.handle for part in parts], library.load()
+    steps = (
+        partial(ops.tfxc_lazy_adam_update_from_scores, *handles[:3], **given, **SCALARS),
+        partial(ops.tfxc_row_sgd_update_from_scores, handles[0], **given, learning_rate=0.1),
+        partial(ops.tfxc_rowwise_adagrad_update_from_scores, handles[0], handles[3], **given, **ADAGRAD),
     )
+    check_steps(steps, valid, start, parts, ids, values)
 
 
-def check_steps(steps, op, valid, start, parts, ids, values):
+def check_steps(steps, valid, start, parts, ids, values):
     state = [part.astype(np.float64) for part in start]
-    for name, step in steps.items():
+    for step, update in zip(steps, (adam, sgd, adagrad), strict=True):
         if not valid:
-            refused(op.format(name), step)
+            refused(step)
             continue
-        call(op.format(name), step)
-        UPDATES[name](state, ids, values)
+        call(step)
+        update(state, ids, values)
         # One step's rounding; the next starts from what there is.
         now = [part.numpy() for part in parts]
         now[0] = now[0].astype(np.float32)
@@ -129,7 +120,8 @@ def check_steps(steps, op, valid, start, parts, ids, values):
         # To either neighbour.
         roundings = [2.0**-7 if parts[0].dtype == tf.bfloat16 else 0.0, 0.0, 0.0, 0.0]
         for got, want, rounding in zip(now, state, roundings, strict=True):
-            agree(got, want, 4e-6 * (np.abs(want) + size) + rounding * np.abs(want), op.format(name))
+            tolerance = 4e-6 * (np.abs(want) + size) + rounding * np.abs(want)
+            agree(got, want, tolerance, step.func.__name__)
         state = [part.astype(np.float64) for part in now]
     if not valid:
         for variable, part in zip(parts, start, strict=True):
@@ -166,9 +158,6 @@ def adagrad(state, ids, values):
     state[0][rows] -= rate.reshape(-1, *[1] * (g.ndim - 1)) * g
 
 
-UPDATES = {"lazy_adam_update": adam, "row_sgd_update": sgd, "rowwise_adagrad_update": adagrad}
-
-
 def check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge):
     ops = library.load()
     values, ids = gradient.values, gradient.indices
@@ -182,36 +171,23 @@ def check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge)
     ]
     values, ids = arrays.pick(bad)
     moments = momentum.handle, velocity.handle
-    op = ops.tfxc_lazy_adam_update
-    refused("tfxc_lazy_adam_update", op, table.handle, *moments, values, ids, seed=SEED, **SCALARS)
-    refused(
-        "lazy_adam_update", lazy_adam_update, table, momentum, velocity, tf.IndexedSlices(values, ids), HYPER
-    )
-    refused("row_sgd_update", row_sgd_update, table, tf.IndexedSlices(values, ids), 0.1)
-    refused("tfxc_row_sgd_update", ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1, SEED)
-    op = ops.tfxc_rowwise_adagrad_update
-    refused(
-        "tfxc_rowwise_adagrad_update", op, table.handle, accumulator.handle, values, ids, 0.1, EPSILON, SEED
-    )
-    refused(
-        "rowwise_adagrad_update",
-        *(rowwise_adagrad_update, table, accumulator, tf.IndexedSlices(values, ids), 0.1, EPSILON),
-    )
+    refused(ops.tfxc_lazy_adam_update, table.handle, *moments, values, ids, seed=SEED, **SCALARS)
+    refused(lazy_adam_update, table, momentum, velocity, tf.IndexedSlices(values, ids), HYPER)
+    refused(row_sgd_update, table, tf.IndexedSlices(values, ids), 0.1)
+    refused(ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1, SEED)
+    op, scalars = ops.tfxc_rowwise_adagrad_update, (0.1, EPSILON, SEED)
+    refused(op, table.handle, accumulator.handle, values, ids, *scalars)
+    refused(rowwise_adagrad_update, table, accumulator, tf.IndexedSlices(values, ids), 0.1, EPSILON)
     # Slots that are not the table's.
     other = tf.Variable(tf.zeros([table.shape[0] + 1, *table.shape[1:]]))
     values, ids = gradient.values, gradient.indices
-    op = ops.tfxc_lazy_adam_update
-    refused(
-        "tfxc_lazy_adam_update", op, table.handle, other.handle, moments[1], values, ids, seed=SEED, **SCALARS
-    )
-    op = ops.tfxc_rowwise_adagrad_update
-    scalars = 0.1, EPSILON, SEED
-    refused("tfxc_rowwise_adagrad_update", op, table.handle, other.handle, values, ids, *scalars)
-    op = ops.tfxc_row_sgd_update
-    refused("tfxc_row_sgd_update", op, table.handle, values, ids, [0.1], SEED)
-    refused("tfxc_row_sgd_update", op, table.handle, values, ids, 0.1, SEED[:1])
+    bad = table.handle, other.handle, moments[1], values, ids
+    refused(ops.tfxc_lazy_adam_update, *bad, seed=SEED, **SCALARS)
+    refused(op, table.handle, other.handle, values, ids, *scalars)
+    refused(ops.tfxc_row_sgd_update, table.handle, values, ids, [0.1], SEED)
+    refused(ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1, SEED[:1])
     # A table without rows may be wider than anything that has some.
     if huge < 1 << 60:
         wide = tf.Variable(tf.zeros([0, huge]))
         values, ids = tf.zeros([8, 2]), tf.zeros([8], ids.dtype)
-        refused("tfxc_row_sgd_update", ops.tfxc_row_sgd_update, wide.handle, values, ids, 0.1, SEED)
+        refused(ops.tfxc_row_sgd_update, wide.handle, values, ids, 0.1, SEED)

@@ -186,13 +186,13 @@ def check_logits(head, given, arrays, gradients, fault):
     valid = not bad_block and (n == 0 or not head.any_bad(block))
     bias = arrays.tensor(head.bias)
     inputs, group = (*given, bias, start, stop), {"group_size": head.group_size}
-    logits = attempt("sparse_head_logits", valid, sparse_head_logits, *inputs, **group)
+    logits = attempt(valid, sparse_head_logits, *inputs, **group)
     upstream = arrays.gradient((n, max(stop - start, 0) if not bad_block else 1), gradients)
     handles = given[0], given[1].handle, given[2].handle, bias, start, stop
-    op = library.load().tfxc_sparse_head_logits_grad
-    found = attempt("tfxc_sparse_head_logits_grad", valid, op, *handles, arrays.tensor(upstream), **group)
+    ops = library.load()
+    found = attempt(valid, ops.tfxc_sparse_head_logits_grad, *handles, arrays.tensor(upstream), **group)
     if not valid:
-        refused("tfxc_sparse_head_logits", library.load().tfxc_sparse_head_logits, *handles, **group)
+        refused(ops.tfxc_sparse_head_logits, *handles, **group)
         return
     agree(logits, head.logits[:, block], head.error[:, block], "logits")
     of_logits = np.zeros(head.logits.shape)
@@ -217,21 +217,16 @@ def check_reduce(head, given, arrays, gradients, reduction):
     group = {"group_size": head.group_size}
     function = (query, weights, indices, bias, labels, BY_NAME[reduction], head.group_size)
     if not valid:
-        refused("sparse_head_reduce", sparse_head_reduce, *function)
-        op = library.load().tfxc_sparse_head_reduce_grad
+        refused(sparse_head_reduce, *function)
         handles = query, weights.handle, indices.handle, bias, labels
         given = *handles, np.zeros(n, np.float32), upstream, for_labels
-        refused("tfxc_sparse_head_reduce_grad", op, *given, reduction=reduction, **group)
+        refused(library.load().tfxc_sparse_head_reduce_grad, *given, reduction=reduction, **group)
         return
     with tf.GradientTape() as tape:
         tape.watch([query, bias])
-        sums, positives = call("sparse_head_reduce", sparse_head_reduce, *function)
-    targets = tape.gradient(
-        [sums, positives],
-        [query, weights, bias],
-        output_gradients=[tf.constant(upstream), tf.constant(for_labels)],
-    )
-    call("tfxc_sparse_head_reduce_grad", lambda: targets)
+        sums, positives = call(sparse_head_reduce, *function)
+    upstreams = [tf.constant(upstream), tf.constant(for_labels)]
+    targets = tape.gradient([sums, positives], [query, weights, bias], output_gradients=upstreams)
     value, slope, value_error, slope_error = reduced(head.logits, head.error, reduction)
     agree(sums, value, value_error, reduction, head.exact)
     agree(positives, head.chosen(head.logits), head.chosen(head.error), f"positives of {reduction}")
@@ -245,16 +240,7 @@ def check_reduce_gradients(head, given, arrays, reduction):
     op, bias = library.load().tfxc_sparse_head_reduce_grad, tf.constant(head.bias)
     handles = given[0], given[1].handle, given[2].handle, bias, tf.constant(head.ids)
     sums = tf.constant(value.astype(np.float32))
-    found = call(
-        "tfxc_sparse_head_reduce_grad",
-        op,
-        *handles,
-        sums,
-        upstream,
-        for_labels,
-        reduction=reduction,
-        group_size=head.group_size,
-    )
+    found = call(op, *handles, sums, upstream, for_labels, reduction=reduction, group_size=head.group_size)
     check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction)
 
 
@@ -273,11 +259,10 @@ def check_candidates(head, given, arrays, gradients):
     valid = inside and not head.any_bad(touched)
     ids = arrays.tensor(head.ids)
     group = {"group_size": head.group_size}
-    scores = attempt("sparse_head_candidates", valid, sparse_head_candidates, *given, ids, **group)
+    scores = attempt(valid, sparse_head_candidates, *given, ids, **group)
     upstream = arrays.gradient(head.ids.shape, gradients)
     handles = given[0], given[1].handle, given[2].handle, ids, arrays.tensor(upstream)
-    op = library.load().tfxc_sparse_head_candidates_grad
-    found = attempt("tfxc_sparse_head_candidates_grad", valid, op, *handles, **group)
+    found = attempt(valid, library.load().tfxc_sparse_head_candidates_grad, *handles, **group)
     if not valid or head.bad.any():
         return
     error = head.chosen(head.error)
@@ -313,36 +298,18 @@ def check_shapes(head, given, arrays):
     bad = arrays.pick(bad_heads)
     reduction = arrays.pick(REDUCTIONS)
     zeros = tf.zeros([n])
-    refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *bad, 0, 0, **group)
-    refused(
-        "tfxc_sparse_head_logits_grad",
-        ops.tfxc_sparse_head_logits_grad,
-        *bad,
-        0,
-        0,
-        tf.zeros([n, 0]),
-        **group,
-    )
-    refused("tfxc_sparse_head_reduce", ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction, **group)
+    refused(ops.tfxc_sparse_head_logits, *bad, 0, 0, **group)
+    refused(ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]), **group)
+    refused(ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction, **group)
     upstream = (ids, zeros, zeros, tf.zeros([n, 1]))
-    refused(
-        "tfxc_sparse_head_reduce_grad",
-        ops.tfxc_sparse_head_reduce_grad,
-        *bad,
-        *upstream,
-        reduction=reduction,
-        **group,
-    )
+    refused(ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction, **group)
     good = query, weights.handle, indices.handle
     bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.zeros([], tf.int32)])
-    refused("tfxc_sparse_head_candidates", ops.tfxc_sparse_head_candidates, *good, bad_ids, **group)
+    refused(ops.tfxc_sparse_head_candidates, *good, bad_ids, **group)
     bad_gradient = arrays.pick([tf.zeros([n + 1, 1]), tf.zeros([n, 2]), tf.zeros([]), tf.zeros([n])])
     if n or bad_gradient.shape.rank != 2:
-        grad = ops.tfxc_sparse_head_candidates_grad
-        refused("tfxc_sparse_head_candidates_grad", grad, *good, ids, bad_gradient, **group)
-        grad, block = ops.tfxc_sparse_head_logits_grad, tf.zeros([n, l + 1])
-        refused("tfxc_sparse_head_logits_grad", grad, *good, bias, 0, l, block, **group)
-        refused("tfxc_sparse_head_logits", ops.tfxc_sparse_head_logits, *good, bias, [0], l, **group)
-        upstream = (ids, zeros, tf.zeros([n + 1]), tf.zeros([n, 1]))
-        grad = ops.tfxc_sparse_head_reduce_grad
-        refused("tfxc_sparse_head_reduce_grad", grad, *good, bias, *upstream, reduction=reduction, **group)
+        refused(ops.tfxc_sparse_head_candidates_grad, *good, ids, bad_gradient, **group)
+        refused(ops.tfxc_sparse_head_logits_grad, *good, bias, 0, l, tf.zeros([n, l + 1]), **group)
+        refused(ops.tfxc_sparse_head_logits, *good, bias, [0], l, **group)
+        given = *good, bias, ids, zeros, tf.zeros([n + 1]), tf.zeros([n, 1])
+        refused(ops.tfxc_sparse_head_reduce_grad, *given, reduction=reduction, **group)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from tfxc.ops import library
+
 # How often each op and reader was called in this process.
 CALLS: Counter = Counter()
 TARGETS: dict = {}
@@ -69,28 +71,40 @@ def fuzz(**drawn):
     return register
 
 
-def call(op, function, *args, **kwargs):
-    CALLS[op] += 1
+def counted(function):
+    """The name of an op or a function, whose calls are counted by it."""
+    name = getattr(function, "func", function).__name__
+    CALLS[name] += 1
+    return name
+
+
+def in_stock_ops(function):
+    stock = library.stock_ops()(function)
+    stock.__name__ += " in stock ops"
+    return stock
+
+
+def call(function, *args, **kwargs):
+    op = counted(function)
     try:
         return function(*args, **kwargs)
     except Exception as error:
         raise AssertionError(f"{op} refuses what it must take: {error}") from error
 
 
-def refused(op, function, *args, **kwargs):
+def refused(function, *args, **kwargs):
     """A call that must be refused, with a reason."""
-    CALLS[op] += 1
+    op = counted(function)
     try:
         result = function(*args, **kwargs)
     except _REFUSALS as error:
         assert len(str(error)) > 20, f"{op} gives no reason: {error!r}"
     except Exception as error:
-        raise AssertionError(
-            f"{op} must refuse with InvalidArgumentError or ValueError: {error!r}"
-        ) from error
+        wanted = "InvalidArgumentError or ValueError"
+        raise AssertionError(f"{op} must refuse with {wanted}: {error!r}") from error
     else:
         raise AssertionError(f"{op} takes what it must refuse, and gives {result!r:.300}")
 
 
-def attempt(op, valid, function, *args, **kwargs):
-    return (call if valid else refused)(op, function, *args, **kwargs)
+def attempt(valid, function, *args, **kwargs):
+    return (call if valid else refused)(function, *args, **kwargs)
