@@ -78,40 +78,42 @@ def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
             number(text)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--epochs 0", "argument --epochs: must be at least 1, but is 0"),
-        ("--epochs many", "argument --epochs: invalid int value: 'many'"),
-        ("--num-hard 0", "argument --num-hard: must be at least 1, but is 0"),
-        ("--samplers curriculum --epochs 3", "--start-epoch 5 comes after --epochs 3"),
-        ("--samplers astra --epochs 9 --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
-        (
-            "--samplers curriculum --epochs 9 --num-negatives 8",
-            "less --num-hard hard ones, which leaves none",
-        ),
-        ("--halve-after 2 --warm-up 0.1", "keeps the rate until it is halved: leave out --warm-up"),
-        ("--samplers uniform hard --start-epoch 1", "argument --start-epoch: must be at least 2, but is 1"),
-    ],
-)
-def test_options_that_make_no_training_are_refused_at_once(options, message, capsys):
-    with pytest.raises(SystemExit):
-        extreme_classification.parse_arguments(options.split())
-    assert message in capsys.readouterr().err
+REFUSED = {
+    extreme_classification: {
+        "--epochs 0": "argument --epochs: must be at least 1, but is 0",
+        "--epochs many": "argument --epochs: invalid int value: 'many'",
+        "--num-hard 0": "argument --num-hard: must be at least 1, but is 0",
+        "--samplers curriculum --epochs 3": "--start-epoch 5 comes after --epochs 3",
+        "--samplers astra --epochs 9 --num-negatives 4": "--num-hard 8 is more than --num-negatives 4",
+        "--samplers curriculum --epochs 9 --num-negatives 8": "less --num-hard hard ones, which leaves none",
+        "--halve-after 2 --warm-up 0.1": "keeps the rate until it is halved: leave out --warm-up",
+        "--samplers uniform hard --start-epoch 1": "argument --start-epoch: must be at least 2, but is 1",
+    },
+    product_tags: {
+        "--epochs 2": "--start-epoch 2 comes after --epochs 2",
+        "--negatives searched --num-negatives 4": "--num-hard 8 is more than --num-negatives 4",
+        "--max-length 2": "argument --max-length: must be at least 3, but is 2",
+    },
+    mach_workers: {  # these are for sparse heads
+        f"--repetitions 0-3 {option}": f"unrecognized arguments: {option}"
+        for option in ("--fan-in 8", "--num-inputs 64", "--group-size 4")
+    },
+    sequential_recommendation: {
+        "--loss softmax-at-k --samplers midx-rq full": "does not go with the sampler full, as it weighs by",
+        "--loss softmax-at-k --heads mach": "does not go with --heads mach, which has no sampler",
+        "--loss gbce --heads dense mach": "--loss gbce does not go with --heads mach, whose buckets have",
+        "--loss binary --heads mach": "--loss binary does not go with --heads mach",
+    },
+}
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--epochs 2", "--start-epoch 2 comes after --epochs 2"),
-        ("--negatives searched --num-negatives 4", "--num-hard 8 is more than --num-negatives 4"),
-        ("--max-length 2", "argument --max-length: must be at least 3, but is 2"),
-    ],
+    ("program", "options"), [(program, options) for program, own in REFUSED.items() for options in own]
 )
-def test_options_that_read_no_title_or_find_no_tag_are_refused_at_once(options, message, capsys):
+def test_options_that_do_not_suit_a_run_are_refused_at_once(program, options, capsys):
     with pytest.raises(SystemExit):
-        product_tags.parse_arguments(options.split())
-    assert message in capsys.readouterr().err
+        program.parse_arguments(options.split())
+    assert REFUSED[program][options] in capsys.readouterr().err
 
 
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -124,28 +126,6 @@ def test_commands_for_the_tables_of_the_papers_are_understood(program, options, 
     if "--data" in options:
         Path(options[options.index("--data") + 1]).touch()
     sys.modules[program].parse_arguments(options)
-
-
-@pytest.mark.parametrize("options", ["--fan-in 8", "--num-inputs 64", "--group-size 4"])
-def test_workers_of_a_mach_head_take_no_options_of_sparse_heads(options, capsys):
-    with pytest.raises(SystemExit):
-        mach_workers.parse_arguments(["--repetitions", "0-3", *options.split()])
-    assert f"unrecognized arguments: {options}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--loss softmax-at-k --samplers midx-rq full", "does not go with the sampler full, as it weighs by"),
-        ("--loss softmax-at-k --heads mach", "does not go with --heads mach, which has no sampler"),
-        ("--loss gbce --heads dense mach", "--loss gbce does not go with --heads mach, whose buckets have"),
-        ("--loss binary --heads mach", "--loss binary does not go with --heads mach"),
-    ],
-)
-def test_losses_of_recommendation_that_do_not_suit_a_run_are_refused_at_once(options, message, capsys):
-    with pytest.raises(SystemExit):
-        sequential_recommendation.parse_arguments(options.split())
-    assert message in capsys.readouterr().err
 
 
 def test_a_transformer_without_keras_hub_is_refused_in_one_sentence(monkeypatch):
@@ -192,12 +172,7 @@ def test_words_of_a_book_have_no_neighbours_in_the_next():
     text = Sequences.from_lists([["a", "b", "a"], ["c"]])
     words, labels = next(iter(skip_gram.batches(text, window=2, batch_size=9)))
     assert words.numpy().tolist() == [[0], [1], [0], [2]]
-    assert labels.numpy().tolist() == [
-        [-1, -1, 1, 0],
-        [-1, 0, 0, -1],
-        [0, 1, -1, -1],
-        [-1, -1, -1, -1],
-    ]
+    assert labels.numpy().tolist() == [[-1, -1, 1, 0], [-1, 0, 0, -1], [0, 1, -1, -1], [-1] * 4]
 
 
 VOCABULARY = [*SPECIAL, "!", "t", "##t", "##e", "##a", "te", "##as", "cafe", "茶"]
@@ -229,11 +204,8 @@ def test_word_pieces_are_those_of_keras_hub():
 
 
 def test_a_merge_keeps_the_decoder_of_the_training_unless_told():
-    for options, decoder in (
-        ("--merge", None),
-        ("--merge --decoder min", "min"),
-        ("--repetitions 0", "geometric"),
-    ):
+    decoders = {"--merge": None, "--merge --decoder min": "min", "--repetitions 0": "geometric"}
+    for options, decoder in decoders.items():
         assert mach_workers.parse_arguments(options.split()).decoder == decoder
 
 
@@ -245,19 +217,8 @@ def test_losses_of_recommendation_that_suit_each_run():
 def small_language_model(folder, num_streams):
     for part in ("train", "valid", "test"):
         (folder / f"{part}.txt").write_text(100 * "the old man looked at the sea\n")
-    options = [
-        "--data",
-        folder,
-        "--batch-size",
-        num_streams,
-        "--max-length",
-        4,
-        "--dim",
-        8,
-        "--num-blocks",
-        1,
-    ]
-    args = language_model.parse_arguments(list(map(str, options)))
+    options = f"--batch-size {num_streams} --max-length 4 --dim 8 --num-blocks 1".split()
+    args = language_model.parse_arguments(["--data", str(folder), *options])
     split = load_text(args.data, args.min_count)
     return language_model.make_model("full", split, 1, args), split, args
 
@@ -288,14 +249,7 @@ def test_a_language_model_shows_what_it_expects_whatever_it_read_before(tmp_path
 def test_sessions_with_items_that_training_lacks_are_left_out_if_asked(tmp_path):
     (tmp_path / "train").write_text(20 * "a b c\n")
     (tmp_path / "test").write_text("a b\na x\n")
-    options = [
-        "--format",
-        "sessions",
-        "--data",
-        str(tmp_path / "train"),
-        "--test-data",
-        str(tmp_path / "test"),
-    ]
+    options = ["--format", "sessions", "--data", f"{tmp_path}/train", "--test-data", f"{tmp_path}/test"]
     with pytest.raises(ValueError, match="the item 'x' is not in the vocabulary"):
         load_split(sequential_recommendation.parse_arguments(options))
     args = sequential_recommendation.parse_arguments([*options, "--skip-bad-lines"])
@@ -416,39 +370,28 @@ def test_nothing_is_compared_with_a_model_that_found_nothing():
     assert "| uniform | 1 | 2.0 | 2.0 | 0.1000 |" in sequential_recommendation.table(results)
 
 
-@pytest.mark.parametrize(
-    ("loss", "start"),
-    [
-        ("softmax", None),
-        ("partition", None),
-        ("softmax-at-k", None),
-        ("binary", -np.log(50)),
-        ("gbce", -np.log(50)),
-    ],
-)
-def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss, start):
+@pytest.mark.parametrize("loss", ["softmax", "partition", "softmax-at-k", "binary", "gbce"])
+def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss):
     args = sequential_recommendation.parse_arguments(["--loss", loss, "--samplers", "uniform"])
     head = sequential_recommendation.make_head("dense", 50, args)
-    assert head.use_bias == (start is not None)
+    assert head.use_bias == (loss in ("binary", "gbce"))
     if head.use_bias:
-        assert float(head.bias_initializer([1])[0]) == pytest.approx(start)
+        assert float(head.bias_initializer([1])[0]) == pytest.approx(-np.log(50))
 
 
 @pytest.mark.long
 def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
         model, batches = small_model()
-        log = TrainingLog(
-            tmp_path / "run", model, patience=5, verbose=0, options={"dim": 4, "loss": "binary", **options}
-        )
+        options = {"dim": 4, "loss": "binary", **options}
+        log = TrainingLog(tmp_path / "run", model, patience=5, verbose=0, options=options)
         done = log.resume()
         log.fit(batches, batches, epochs=1)
         return done
 
     assert epochs_done() == 0
-    assert (
-        epochs_done(samplers=["midx"], output="elsewhere", verbose=2, patience=7, new_in_this_version=1) == 1
-    )
+    others = {"samplers": ["midx"], "output": "elsewhere", "verbose": 2, "patience": 7}
+    assert epochs_done(**others, new_in_this_version=1) == 1
     with pytest.raises(SystemExit, match="made with --dim 4, not 8; --loss binary, not gbce: give the same"):
         epochs_done(dim=8, loss="gbce")
 
@@ -587,16 +530,8 @@ def test_label_texts_that_do_not_fit_are_named(tmp_path, names, words, message):
 def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
     log = "".join(f"{user} {item}\n" for user in "ABC" for item in "abcdefghijklmnop"[:11])
     (tmp_path / "log.txt").write_text(log + "D q\nD r\nD s\nD t\nD u\n")
-    options = [
-        "--data",
-        str(tmp_path / "log.txt"),
-        "--format",
-        "interactions",
-        "--exclude-seen",
-        "--dim",
-        "8",
-    ]
-    args = sequential_recommendation.parse_arguments([*options, "--max-length", "3"])
+    options = ["--format", "interactions", "--exclude-seen", "--dim", "8", "--max-length", "3"]
+    args = sequential_recommendation.parse_arguments(["--data", str(tmp_path / "log.txt"), *options])
     split = load_split(args)
     model = sequential_recommendation.make_model("full", split, 1, args)
     sequential_recommendation.show_predictions(model, split, args)

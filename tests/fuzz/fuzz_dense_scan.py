@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 from dense_scan_checks import REDUCTIONS, dense_scan_reference
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, fuzz
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz
 from hypothesis import strategies as st
 
 from tfxc.ops import library
@@ -49,28 +49,15 @@ def dense_scan_op(
     valid, (variable, table) = fault == "none", arrays.table(table)
     given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
     ops = library.load()
-    found = attempt(
-        valid,
-        ops.tfxc_dense_scan,
-        *given,
-        k=k,
-        exclude=arrays.tensor(exclude),
-        reduction=reduction,
-        **attributes,
-    )
+    best = {"k": k, "exclude": arrays.tensor(exclude)}
+    found = attempt(valid, ops.tfxc_dense_scan, *given, **best, reduction=reduction, **attributes)
     upstream = arrays.gradient((n,), gradients)
     of_reduced = None
     if reduction != "none":
         reduced = arrays.numbers((n,)) if found is None else found.reduced
-        of_reduced = attempt(
-            valid or fault == "k",
-            ops.tfxc_dense_scan_grad,
-            *given,
-            reduced=reduced,
-            reduced_gradient=upstream,
-            reduction=reduction,
-            **attributes,
-        )
+        options = {"reduction": reduction, **attributes}
+        takes, op = valid or fault == "k", ops.tfxc_dense_scan_grad
+        of_reduced = attempt(takes, op, *given, reduced=reduced, reduced_gradient=upstream, **options)
     if valid and numbers != "non-finite":
         rows = table[row_offset : row_offset + classes]
         options = {"normalize": normalize, "reduction": None if reduction == "none" else reduction}
@@ -133,15 +120,8 @@ def filtered_dense_scan(
     attributes["reduction"] = "logsumexp"
     ops, (variable, table) = library.load(), arrays.table(table)
     given = arrays.tensor(query), variable.handle, arrays.tensor(bias)
-    found = attempt(
-        True,
-        ops.tfxc_dense_scan,
-        *given,
-        k=0,
-        exclude=np.zeros((n, 0), np.int32),
-        with_tile_maxima=True,
-        **attributes,
-    )
+    none = {"k": 0, "exclude": np.zeros((n, 0), np.int32)}
+    found = call(ops.tfxc_dense_scan, *given, **none, with_tile_maxima=True, **attributes)
     upstream, maxima = arrays.gradient((n,), gradients), found.tile_maxima.numpy()
     reduced, log_threshold = found.reduced, np.log(np.float32(threshold))
     if fault == "offset":
@@ -154,19 +134,14 @@ def filtered_dense_scan(
         log_threshold = arrays.pick([0.0, 1.0, float("nan"), float("inf")])
     num_more = arrays.pick([0, 1, 5])
     more_rows = arrays.numbers((num_more, d + (fault == "more")))
-    of_reduced = attempt(
-        fault == "none",
-        ops.tfxc_dense_scan_filtered_grad,
-        *given,
-        reduced=reduced,
-        reduced_gradient=upstream,
-        tile_maxima=arrays.tensor(maxima),
-        more_ids=arrays.ids((num_more,), classes),
-        more_row_gradients=arrays.tensor(more_rows),
-        more_bias_gradients=arrays.numbers((num_more if use_bias else 0,)),
-        log_threshold=log_threshold,
-        **attributes,
-    )
+    attributes |= {"reduced": reduced, "reduced_gradient": upstream, "tile_maxima": arrays.tensor(maxima)}
+    more = {
+        "more_ids": arrays.ids((num_more,), classes),
+        "more_row_gradients": arrays.tensor(more_rows),
+        "more_bias_gradients": arrays.numbers((num_more if use_bias else 0,)),
+    }
+    op = ops.tfxc_dense_scan_filtered_grad
+    of_reduced = attempt(fault == "none", op, *given, **more, log_threshold=log_threshold, **attributes)
     if fault == "none" and numbers != "non-finite":
         rows = table[row_offset:]
         left = ~(maxima < reduced.numpy() + log_threshold)
@@ -186,13 +161,11 @@ def check_filtered(query, rows, bias, normalize, upstream, reduced, left, found)
         logits = logits + wide[2] if len(bias) else logits
         slopes = tf.nn.softmax(logits) * of_classes.T * upstream[:, np.newaxis]
         total = tf.reduce_sum(tf.stop_gradient(slopes) * logits)
-        along = tf.reduce_sum(
-            tf.stop_gradient(slopes) * tf.matmul(wide[0], directions(wide[1]), transpose_b=True)
-        )
+        products = tf.matmul(wide[0], directions(wide[1]), transpose_b=True)
+        along = tf.reduce_sum(tf.stop_gradient(slopes) * products)
     zero = tf.UnconnectedGradients.ZERO
-    of_query, of_rows, of_bias = (
-        part.numpy() for part in tape.gradient(total, wide, unconnected_gradients=zero)
-    )
+    wanted = tape.gradient(total, wide, unconnected_gradients=zero)
+    of_query, of_rows, of_bias = (part.numpy() for part in wanted)
     whole = tape.gradient(along if normalize else total, wide, unconnected_gradients=zero)
     ids = np.flatnonzero(of_classes.any(1))
     wanted = of_query, ids, of_rows[ids], of_bias[ids] if len(bias) else of_bias

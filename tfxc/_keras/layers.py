@@ -38,12 +38,8 @@ def layers_of(layer):
 def scope_of_own_classes(objects):
     """A scope in which Keras makes objects of classes that nobody registered, except two of one name."""
     kinds = {type(part) for part in objects if hasattr(type(part), "from_config")}
-    own = [
-        kind
-        for kind in kinds
-        if kind.__module__.partition(".")[0] not in ("keras", "tf_keras")
-        and keras.saving.get_registered_name(kind) == kind.__name__
-    ]
+    kinds = [own for own in kinds if own.__module__.partition(".")[0] not in ("keras", "tf_keras")]
+    own = [kind for kind in kinds if keras.saving.get_registered_name(kind) == kind.__name__]
     names = [kind.__name__ for kind in own]
     once = {kind.__name__: kind for kind in own if names.count(kind.__name__) == 1}
     return keras.saving.custom_object_scope(once)

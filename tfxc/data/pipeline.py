@@ -89,8 +89,7 @@ def sequence_evaluation_dataset(
 
     Args:
         sequences: the validation or test part of a split.
-        max_length: T, at least 1.
-        batch_size: B, at least 1.
+        max_length, batch_size: T and B, at least 1.
         exclude_seen: whether to exclude the history from ranking.
 
     Raises:

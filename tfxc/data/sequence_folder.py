@@ -29,9 +29,6 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
 
     Every byte is read once to verify the checksums.
 
-    Args:
-        directory: the folder.
-
     Raises:
         ValueError: if it is not such a folder, or its file is truncated or damaged.
 

@@ -106,12 +106,9 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
         if hint:
             hint = hint.removeprefix(", and ")
             warn(f"{path}: each line is read as a single item. If it holds several, {hint}.")
-    sequences = Sequences(
-        np.asarray(items),
-        np.asarray(offsets),
-        Vocabulary(ids) if vocabulary is None else vocabulary,
-        list(users) if with_users else None,
-    )
+    vocabulary = Vocabulary(ids) if vocabulary is None else vocabulary
+    user_ids = list(users) if with_users else None
+    sequences = Sequences(np.asarray(items), np.asarray(offsets), vocabulary, user_ids)
     warn_of(sequences, path)
     return sequences
 

@@ -36,7 +36,7 @@ def read_sparse_matrix(
     num_columns: int | None = None,
     field: str = "target_ind",
 ) -> scipy.sparse.csr_matrix:
-    """Reads a matrix of features or labels.
+    """Reads a matrix of features or labels into a float32 CSR matrix [N, F].
 
     It has a row for each point, or for each label of label features, and a column for each feature or label.
 
@@ -49,9 +49,6 @@ def read_sparse_matrix(
         first_id: the id of the first column in text and JSON, 0 or 1.
         num_columns: for JSON, which does not tell it.
         field: for JSON.
-
-    Returns:
-        float32 CSR matrix [N, F].
 
     Raises:
         ValueError: for a file of another form; for bad lines (an id outside the header's range, a value
@@ -79,16 +76,13 @@ def read_sparse_matrix(
 
 
 def read_filter_labels(path: str | os.PathLike[str], on_error: str = "raise") -> np.ndarray:
-    """Reads pairs of a point and a label that count in no metric, `point label` a line, both from 0.
+    """Reads pairs int64 [P, 2] of a point and a label that count in no metric, `point label` a line, from 0.
 
     Pass them to `classification_dataset(points, ..., filter_labels=)`.
 
     Args:
         path: the file, such as `filter_labels_test.txt`, plain or packed. It may be empty.
         on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
-
-    Returns:
-        int64 [P, 2].
 
     Raises:
         ValueError: for lines that are not two ids, with the first ten.

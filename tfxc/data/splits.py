@@ -44,9 +44,6 @@ def leave_last_out(sequences: Sequences) -> Split:
     The history of a test example includes the validation item. Users with fewer than 3 items stay entirely
     in training and count in `num_not_evaluated`.
 
-    Args:
-        sequences: one a user, oldest first.
-
     Raises:
         ValueError: if no user has 3 items.
 
@@ -62,12 +59,9 @@ def leave_last_out(sequences: Sequences) -> Split:
     if not len(evaluated):
         raise ValueError("No sequence has 3 items, which leave_last_out needs (train, validation, test).")
     train_stops = np.where(lengths >= 3, lengths - 2, lengths)
-    return Split(
-        sequences.slices(np.arange(len(sequences)), 0, train_stops),
-        sequences.slices(evaluated, 0, lengths[evaluated] - 1),
-        sequences.select(evaluated),
-        len(sequences) - len(evaluated),
-    )
+    train = sequences.slices(np.arange(len(sequences)), 0, train_stops)
+    validation = sequences.slices(evaluated, 0, lengths[evaluated] - 1)
+    return Split(train, validation, sequences.select(evaluated), len(sequences) - len(evaluated))
 
 
 def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> Split:
@@ -104,12 +98,7 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
     test = np.sort(shuffled[num_validation : num_validation + num_test])
     in_train = np.ones(len(sequences), bool)
     in_train[validation] = in_train[test] = False
-    return Split(
-        sequences.select(in_train),
-        sequences.select(validation),
-        sequences.select(test),
-        len(sequences) - len(usable),
-    )
+    return Split(*map(sequences.select, (in_train, validation, test)), len(sequences) - len(usable))
 
 
 def time_split(sequences: Sequences, validation_start, test_start) -> Split:
@@ -166,12 +155,10 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
                 message += f" No sequence has items before and after the start of {name}, as its examples "
                 message += "need: split sessions, which are too short for that, by ratio_split or leave_last_out."
             raise ValueError(message)
-    return Split(
-        sequences.slices(in_train, 0, num_train[in_train]),
-        sequences.slices(in_validation, 0, num_train[in_validation] + 1),
-        sequences.slices(in_test, 0, num_known[in_test] + 1),
-        len(sequences) - len(np.union1d(in_validation, in_test)),
-    )
+    train = sequences.slices(in_train, 0, num_train[in_train])
+    validation = sequences.slices(in_validation, 0, num_train[in_validation] + 1)
+    test = sequences.slices(in_test, 0, num_known[in_test] + 1)
+    return Split(train, validation, test, len(sequences) - len(np.union1d(in_validation, in_test)))
 
 
 def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fraction: float = 0.05) -> Split:
@@ -183,7 +170,6 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     short for an example of two items in either part count in `num_not_evaluated`.
 
     Args:
-        sequences: long sequences.
         validation_fraction: in (0, 1).
         test_fraction: in (0, 1); both together below 1.
 
@@ -212,12 +198,9 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
                 f"{max(lengths, default=0)} items, are fewer than the 2 items that a target needs. Use a "
                 "larger fraction or longer sequences."
             )
-    return Split(
-        sequences.slices(every, 0, starts),
-        sequences.slices(every, starts, test_starts),
-        sequences.slices(every, test_starts, lengths),
-        int((~(in_validation | in_test)).sum()),
-    )
+    bounds = (0, starts), (starts, test_starts), (test_starts, lengths)
+    parts = [sequences.slices(every, *own) for own in bounds]
+    return Split(*parts, num_not_evaluated=int((~(in_validation | in_test)).sum()))
 
 
 def _shares(lengths: np.ndarray, fraction: float) -> np.ndarray:

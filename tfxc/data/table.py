@@ -14,28 +14,17 @@ _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary
 
 @dataclass(frozen=True)
 class Table:
-    """Some columns of a table, to be read once, batch by batch.
+    """Some columns of a table, to be read once, batch by batch."""
 
-    Args:
-        name: the table's name in messages.
-        schema, batches: names and types of the columns, and the rows in order.
-        num_rows: the number of rows, or None if it is not known before reading.
-        skipped: numbers, from 0, of the rows of a text file that the parser left out so far. The list grows
-            while batches are read.
-        first: the number of the first row, in messages.
-        is_text: whether it is a text file, in which an unclosed quote swallows the rows after it, and blanks
-            around names do not count.
-        has_bar: whether whoever reads a long table shows its progress.
-    """
-
-    name: str
+    name: str  # in messages
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
-    num_rows: int | None = None
+    num_rows: int | None = None  # None if it is not known before reading
+    # Numbers, from 0, of the rows of a text file that the parser left out so far: it grows meanwhile.
     skipped: list[int] = field(default_factory=list)
-    first: int = 0
-    is_text: bool = False
-    has_bar: bool = True
+    first: int = 0  # the number of the first row, in messages
+    is_text: bool = False  # in text, an unclosed quote swallows rows, and blanks around names do not count
+    has_bar: bool = True  # whether whoever reads a long table shows its progress
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Returns the numbers of rows in the table for positions in the batches."""

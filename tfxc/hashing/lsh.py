@@ -23,17 +23,10 @@ def draw_simhash(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np
 
 
 def simhash(vectors, num_bits: int, projections) -> tf.Tensor:
-    """Returns the signs of random projections: a bit of two vectors agrees with probability ``1 − θ/π``.
+    """The codes int32 [n, T] of vectors [n, D]: signs of random projections, as of :func:`draw_simhash`.
 
-    θ is the angle between them, so a code of b bits agrees with probability ``(1 − θ/π)^b``.
-
-    Args:
-        vectors: float [n, D].
-        num_bits: b, in [1, 16].
-        projections: float [D, T·b], see :func:`draw_simhash`.
-
-    Returns:
-        Codes int32 [n, T]; the zero vector has code 0.
+    A bit of two vectors agrees with probability ``1 − θ/π``, where θ is the angle between them, so a code of
+    b bits, in [1, 16], with probability ``(1 − θ/π)^b``. The zero vector has code 0.
 
     Example:
         >>> simhash(tf.constant([[1.0, -2.0]]), 2, projections=tf.constant([[1.0, 0, 0, 1], [0, 1, -1, 0]]))
@@ -72,20 +65,12 @@ def draw_dwta(dim: int, num_tables: int, num_bits: int, seed) -> dict[str, np.nd
 
 
 def dwta(vectors, num_bits: int, windows, probes) -> tf.Tensor:
-    """Returns densified winner-take-all codes, for sparse, non-negative vectors.
+    """The densified winner-take-all codes int32 [n, T] of sparse, non-negative vectors [n, D].
 
     A code consists of W = ⌈b/3⌉ windows of 8, 4 or 2 coordinates. The place of the largest coordinate of a
     window gives 3, 2 or 1 bits, so only the order of the coordinates matters. A window of zeros takes the
     winner of the same window in another table, the first of ``probes`` that has one. If none has, it gives 0.
-
-    Args:
-        vectors: float [n, D].
-        num_bits: b, in [1, 16].
-        windows: int32 [T, W, V], see :func:`draw_dwta`.
-        probes: int32 [A, T], tables to borrow from, in order.
-
-    Returns:
-        Codes int32 [n, T].
+    Windows and probes are as of :func:`draw_dwta`; the number b of bits is in [1, 16].
 
     Example:
         >>> windows = tf.constant([[[0, 1, 2, 3]], [[4, 5, 6, 7]]])
@@ -99,9 +84,8 @@ def dwta(vectors, num_bits: int, windows, probes) -> tf.Tensor:
     values = tf.gather(vectors, windows, axis=1)  # [n, T, W, V]
     winner = tf.argmax(values, axis=3, output_type=tf.int32)
     occupied = tf.reduce_any(values != 0, axis=3)
-    winner = tf.cond(
-        tf.reduce_all(occupied), lambda: winner, lambda: _borrow_winners(winner, occupied, probes)
-    )
+    is_full = tf.reduce_all(occupied)
+    winner = tf.cond(is_full, lambda: winner, lambda: _borrow_winners(winner, occupied, probes))
     shift = np.concatenate([[0], np.cumsum(_window_bits(num_bits))[:-1]])
     return tf.reduce_sum(winner * (2**shift).astype(np.int32), axis=2)
 
@@ -117,6 +101,6 @@ def _borrow_winners(winner, occupied, probes):
 
 
 def _window_bits(num_bits):
-    """Returns the bits of each of the ⌈b/3⌉ windows of a code, as equal as possible."""
+    """The bits of each of the ⌈b/3⌉ windows of a code, as equal as possible."""
     count = -(-num_bits // _MAX_WINDOW_BITS)
     return num_bits // count + (np.arange(count) < num_bits % count)

@@ -19,11 +19,6 @@ class UniversalHash(NamedTuple):
     a and b. p is the smallest prime that is at least L. Nearly every value of ``a · i + b`` then belongs to a
     key, so inverting the function finds the keys of a bucket without a table. All arithmetic is in 64 bits.
 
-    Attributes:
-        coefficients: int64 [R, 3]: a_r in [1, p), b_r in [0, p) and the inverse of a_r modulo p.
-        num_keys: L, in [1, 2^31).
-        num_buckets: M.
-
     Example:
         >>> family = UniversalHash(universal_coefficients(1000, range(2), seed=1), 1000, 16)
         >>> buckets = family.buckets(tf.range(1000))
@@ -37,9 +32,9 @@ class UniversalHash(NamedTuple):
         Carter, Wegman, "Universal Classes of Hash Functions", 1979.
     """
 
-    coefficients: tf.Tensor
-    num_keys: int
-    num_buckets: int
+    coefficients: tf.Tensor  # int64 [R, 3]: a_r in [1, p), b_r in [0, p) and the inverse of a_r modulo p
+    num_keys: int  # L, in [1, 2^31)
+    num_buckets: int  # M
 
     @property
     def prime(self) -> int:
@@ -55,20 +50,13 @@ class UniversalHash(NamedTuple):
         return pairs / (self.prime * (self.prime - 1))
 
     def buckets(self, keys) -> tf.Tensor:
-        """Returns the bucket of each key under each function: int32 [R, ...] for integer keys [...]."""
+        """The bucket of each key under each function: int32 [R, ...] for integer keys [...]."""
         keys = tf.cast(keys, tf.int64)
         a, b, _ = self._columns(keys.shape.rank)
         return tf.cast((a * keys + b) % self.prime % self.num_buckets, tf.int32)
 
     def members(self, buckets) -> tf.Tensor:
-        """Returns all keys of chosen buckets of each function.
-
-        Args:
-            buckets: integers [R, ...] in [0, M).
-
-        Returns:
-            int32 [R, ..., ceil(p / M)], padded with -1. A bucket holds about L / M keys.
-        """
+        """All keys int32 [R, ..., ceil(p / M)], padded with -1, of buckets [R, ...] in [0, M)."""
         buckets = tf.cast(buckets, tf.int64)[..., tf.newaxis]
         _, b, inverse = self._columns(buckets.shape.rank - 1)
         # The values in a bucket are bucket, bucket + M, bucket + 2M, ...
@@ -77,23 +65,14 @@ class UniversalHash(NamedTuple):
         return tf.cast(tf.where((value < self.prime) & (keys < self.num_keys), keys, -1), tf.int32)
 
     def _columns(self, rank):
-        """Returns a, b and the inverse of a, each int64 [R, 1, ..., 1] with ``rank`` ones."""
+        """a, b and the inverse of a, each int64 [R, 1, ..., 1] with ``rank`` ones."""
         return [tf.reshape(column, [-1] + [1] * rank) for column in tf.unstack(self.coefficients, axis=1)]
 
 
 def universal_coefficients(num_keys: int, functions: Iterable[int], seed: int) -> np.ndarray:
-    """Draws the coefficients of a :class:`UniversalHash`.
+    """Draws the coefficients int64 [R, 3] of a :class:`UniversalHash` of L keys, in [1, 2^31).
 
-    Args:
-        num_keys: L, in [1, 2^31).
-        functions: numbers of the functions, at least 0. Seed and number alone determine a function.
-        seed: int, at least 0.
-
-    Returns:
-        int64 [R, 3].
-
-    Raises:
-        ValueError: if num_keys is out of range.
+    Seed and number, both at least 0, alone determine a function.
 
     Example:
         >>> both, second = (universal_coefficients(50, numbers, seed=3) for numbers in (range(2), [1]))
@@ -112,7 +91,7 @@ def universal_coefficients(num_keys: int, functions: Iterable[int], seed: int) -
 
 @functools.cache
 def next_prime(number: int) -> int:
-    """Returns the smallest prime that is at least ``number``.
+    """The smallest prime that is at least ``number``.
 
     >>> next_prime(1), next_prime(1_000_000), next_prime(2**31 - 1)
     (2, 1000003, 2147483647)

@@ -50,18 +50,11 @@ def block_draw(query, block_mass, index, num_samples, seed):
     + S·b·F) a query. Its random numbers belong to (seed, query, draw), whatever the number of threads. The
     TensorFlow path has the same distribution; its draws for the same seed differ.
 
-    Args:
-        query: ``[N, F]`` float32 features of the queries.
-        block_mass: ``[N, ceil(L / b)]`` float32, ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``.
-        index: A :class:`BlockIndex`.
-        num_samples: S, in [1, 2^24].
-        seed: ``[2]`` integers; the same seed gives the same draws.
-
-    Returns:
-        ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite. No gradient.
-
-    Raises ValueError for arguments that do not fit, and an InvalidArgumentError, which names the query, for a
-    mass that is not finite or a weight beyond float32.
+    Query features are ``[N, F]`` float32, masses ``[N, ceil(L / b)]`` float32,
+    ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``; S is in [1, 2^24], the seed ``[2]`` integers. Returns
+    ``class_ids [N, S]`` int32 and ``log_prob [N, S]`` float32, always finite, without a gradient. Raises
+    ValueError for arguments that do not fit, and an InvalidArgumentError, which names the query, for a mass
+    that is not finite or a weight beyond float32.
     """
     query, block_mass = _convert(query, block_mass, index)
     positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)

@@ -17,13 +17,10 @@ def in_chunks(function, inputs, variables, chunk_size):
     states, and other integers that the function changes, are in the second run as they were in the first,
     and afterwards as before it.
 
-    Args:
-        function: tensors [n, ...] -> a list of tensors [n, ...], of which the first has a gradient.
-        inputs: tensors [N, ...]; those of floats get a gradient.
-        variables: the ``tf.Variable`` and tensors that get one; the function may read others.
-        chunk_size: n, at least 1; the last chunk has what is left.
-
-    Raises ValueError for a function that changes a variable of floats, or draws what it cannot draw again.
+    The function takes tensors [n, ...], n = ``chunk_size`` or what is left for the last chunk, and returns a
+    list of such, of which the first has a gradient. Inputs [N, ...] of floats get a gradient, and so do
+    ``variables``, tensors or ``tf.Variable``; the function may read others. Raises ValueError
+    for a function that changes a variable of floats, or draws what it cannot draw again.
     """
     mark_read_only(*(own for own in variables if isinstance(own, tf.Variable)))
     inputs = [tf.convert_to_tensor(part) for part in inputs]

@@ -14,17 +14,14 @@ from tfxc.require import in_range, require
 class Scheme(NamedTuple):
     """How candidates are drawn. A query has M parts (itself, or its labels), each with one code a table.
 
-    Attributes:
-        num_candidates: S.
-        uniform_fraction: ε in (0, 1], the share of independent draws that come from all classes.
-        bucket_slots: 0 for S independent draws. Each draw comes from all classes, or from the bucket of a
-            part and a table chosen uniformly; an empty bucket stands for all classes. Above 0 it is c, for
-            a union: each table adds at most c classes of the bucket of one part, chosen uniformly, and the
-            ``S − c·T`` slots left are uniform draws.
+    With ``bucket_slots=0`` these are S independent draws. Each draw comes from all classes, or from the
+    bucket of a part and a table chosen uniformly; an empty bucket stands for all classes. Above 0 it is c,
+    for a union: each table adds at most c classes of the bucket of one part, chosen uniformly, and the
+    ``S − c·T`` slots left are uniform draws.
     """
 
-    num_candidates: int
-    uniform_fraction: float
+    num_candidates: int  # S
+    uniform_fraction: float  # ε in (0, 1], the share of independent draws that come from all classes
     bucket_slots: int = 0
 
 
@@ -38,19 +35,11 @@ def lsh_draw(query_codes, tables, scheme, seed):
     query and a candidate, whatever L. The compiled op's random numbers belong to (seed, query, candidate).
     The TensorFlow path has the same distribution; its draws for the same seed differ.
 
-    Args:
-        query_codes: ``[N, M, T]`` int32; -1 in all tables for a part that is absent. A query without
-            parts has uniform draws only; in a union the slots of its buckets stay empty.
-        tables: :class:`~tfxc.ops.hash_tables.HashTables`.
-        scheme: :class:`Scheme`.
-        seed: ``[2]`` integers; the same seed gives the same draws.
-
-    Returns:
-        ``class_ids [N, S]`` int32, -1 for an empty slot of a union, and ``log_expected_count [N, S]``
-        float32, finite (0 for an empty slot).
-
-    Raises ValueError for a scheme without a uniform draw, or a number of candidates outside [1, 2^24]; an
-    InvalidArgumentError for a query code out of range, or malformed tables.
+    Query codes are ``[N, M, T]`` int32, -1 in all tables for a part that is absent. A query without parts has
+    uniform draws only; in a union the slots of its buckets stay empty. The seed is ``[2]`` integers. Returns
+    ``class_ids [N, S]`` int32, -1 for an empty slot of a union, and ``log_expected_count [N, S]`` float32,
+    finite (0 for an empty slot). Raises ValueError for a scheme without a uniform draw, or a number of
+    candidates outside [1, 2^24]; an InvalidArgumentError for a query code out of range, or malformed tables.
     """
     query_codes, tables = _convert(query_codes, tables, scheme)
     seed = tf.cast(seed, tf.int64)

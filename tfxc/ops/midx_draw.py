@@ -41,18 +41,10 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     numbers belong to (seed, query, draw), whatever the number of threads. The TensorFlow path has the same
     distribution; its draws for the same seed differ.
 
-    Args:
-        row_logits: ``[N, C]`` float32, ``u``: query times row codewords.
-        column_logits: ``[N, C]`` float32, ``v``: query times column codewords.
-        index: A :class:`CellIndex`.
-        num_samples: S, in [1, 2^24].
-        seed: ``[2]`` integers; the same seed gives the same draws.
-
-    Returns:
-        ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32, always finite; and ``log Z [N]`` float32, see
-        :func:`midx_log_partition`. No gradient.
-
-    Raises an InvalidArgumentError for a logit that is not finite, whose query it names, or a malformed index.
+    The logits ``u`` and ``v``, ``[N, C]`` float32, are query times row and column codewords. S is in
+    [1, 2^24], the seed ``[2]`` integers. Returns ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32,
+    always finite; and ``log Z [N]`` float32, see :func:`midx_log_partition`; without a gradient. Raises an
+    InvalidArgumentError for a logit that is not finite, whose query it names, or a malformed index.
     """
     num_samples = positive_int(num_samples, "num_samples", most=library.MOST_PER_QUERY)
     dtypes = CellIndex(tf.float32, tf.int32, tf.int32)

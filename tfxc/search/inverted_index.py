@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked
+from tfxc._keras.layers import Untracked, config_of
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.aligned import taken_over
 from tfxc.arguments import count_tensor, one_of, positive_int, real_number, require_count
@@ -110,13 +110,8 @@ class InvertedIndex(keras.layers.Layer):
         num_probes = self.num_probes
         if self.built:  # a user may set more, to search all cells, but the constructor refuses that
             num_probes = min(num_probes, self.num_cells)
-        return {
-            **super().get_config(),
-            "num_cells": self.num_cells,
-            "num_probes": num_probes,
-            "dtype": self.rows_dtype,
-            "num_scanned": self.num_scanned,
-        }
+        config = super().get_config() | config_of(self, "num_cells", "num_scanned")
+        return {**config, "num_probes": num_probes, "dtype": self.rows_dtype}
 
     def get_build_config(self):
         """The shapes of the weights, which depend on the class vectors."""

@@ -17,21 +17,13 @@ _SCORED_PAIRS = 1 << 18  # pairs of a query and a class that are scored at once
 
 
 class Wanted(NamedTuple):
-    """What an index should find for some queries.
+    """What an index should find for some queries."""
 
-    Attributes:
-        head: the head that the index is built from.
-        queries: float [n, D], as the head takes them.
-        exclude: as of ``Head.top_k``.
-        best: the exact ``BestClasses`` [n, k].
-        least: float32 [n, 1], the score from which on a class is as good as the k-th best.
-    """
-
-    head: object
-    queries: tf.Tensor
+    head: object  # that the index is built from
+    queries: tf.Tensor  # float [n, D], as the head takes them
     exclude: tf.Tensor | None
-    best: BestClasses
-    least: np.ndarray
+    best: BestClasses  # exact
+    least: np.ndarray  # float32 [n, 1], the score from which on a class is as good as the k-th best
 
     @classmethod
     def of(cls, head, queries, k, exclude):

@@ -53,17 +53,11 @@ class Tiles(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Rows in few bits that stay as they are in other ``Tiles``: to round them again would add up.
+    """Rows in few bits that stay as they are in other ``Tiles``: to round them again would add up."""
 
-    Attributes:
-        tiles: the ``Tiles`` of variables that hold them.
-        places: int32 [L], the slot there of each class whose row stays; -1 for other classes.
-        centres: float32 [C, D], of which they are differences, of the cells of the new tiles.
-    """
-
-    tiles: Tiles
-    places: np.ndarray
-    centres: np.ndarray
+    tiles: Tiles  # of variables
+    places: np.ndarray  # int32 [L], the slot there of each class whose row stays; -1 for other classes
+    centres: np.ndarray  # float32 [C, D], of the cells of the new tiles, of which rows are differences
 
     def copy(self, name, array, places):
         """Copies these rows into the slots ``places`` [L] of an array of new tiles, flat, some at a time."""
