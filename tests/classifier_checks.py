@@ -48,12 +48,8 @@ def make_model(
 ):
     head = head or tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
     model = tfxc.ExtremeClassifier(encoder or dense_encoder(), head=head, sampler=sampler, k=k)
-    model.compile(
-        optimizer or tfxc.optimizers.LazyAdam(0.05),
-        loss=loss or tfxc.losses.SoftmaxCrossentropy(),
-        metrics=metrics,
-        **options,
-    )
+    optimizer, loss = optimizer or tfxc.optimizers.LazyAdam(0.05), loss or tfxc.losses.SoftmaxCrossentropy()
+    model.compile(optimizer, loss=loss, metrics=metrics, **options)
     return model
 
 

@@ -43,16 +43,9 @@ class SequenceFolders:
 
     def read(self, folder):
         log = open_sequences(folder)
-        rows = [row.tolist() for row in log]
-        shop = log.columns["shop"]
-        return (
-            rows,
-            log.user_ids,
-            log.vocabulary.names,
-            log.times.tolist(),
-            shop.values.tolist(),
-            shop.vocabulary.names,
-        )
+        rows, shop = [row.tolist() for row in log], log.columns["shop"]
+        of_columns = log.times.tolist(), shop.values.tolist(), shop.vocabulary.names
+        return rows, log.user_ids, log.vocabulary.names, *of_columns
 
 
 class HardNegatives:

@@ -87,11 +87,8 @@ def fitted(folder, pause):
     samplers = [tfxc.samplers.HardNegatives(2, 4, num_retrieved=8), tfxc.samplers.MIDX(6, num_codewords=4)]
     head = tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=8)
     model = tfxc.ExtremeClassifier(encoder, head, tfxc.samplers.Mixture(samplers), k=5)
-    model.compile(
-        tfxc.optimizers.LazyAdam(0.02),
-        loss=tfxc.losses.BinaryCrossentropy(),
-        metrics=[tfxc.metrics.RecallAtK(5)],
-    )
+    loss, metric = tfxc.losses.BinaryCrossentropy(), tfxc.metrics.RecallAtK(5)
+    model.compile(tfxc.optimizers.LazyAdam(0.02), loss=loss, metrics=[metric])
     rng = np.random.default_rng(0)
     x = rng.normal(size=(STEPS * BATCH - 3, DIM)).astype(np.float32)
     y = rng.integers(0, NUM_CLASSES, len(x))
@@ -105,15 +102,8 @@ def fitted(folder, pause):
         keras.callbacks.EarlyStopping(monitor="val_loss", patience=5, restore_best_weights=True),
         record,
     ]
-    history = model.fit(
-        tfxc.data.with_example_ids(x),
-        y,
-        batch_size=BATCH,
-        epochs=EPOCHS,
-        validation_data=(x[:20], y[:20]),
-        callbacks=callbacks,
-        verbose=0,
-    )
+    options = {"batch_size": BATCH, "epochs": EPOCHS, "validation_data": (x[:20], y[:20]), "verbose": 0}
+    history = model.fit(tfxc.data.with_example_ids(x), y, callbacks=callbacks, **options)
     return model, history, record.losses
 
 
@@ -184,9 +174,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument(
-        "--longest", type=float, default=5.0, help="seconds after which the last one is killed"
-    )
+    parser.add_argument("--longest", type=float, default=5.0, help="seconds until the last one is killed")
     parser.add_argument("--pause", type=float, default=0.01, help="seconds that every stage is drawn out")
     parser.add_argument("--train", metavar="FOLDER", help="what the killed processes do")
     given = parser.parse_args()

@@ -96,14 +96,8 @@ def test_a_benchmark_keeps_its_tables(tmp_path):
         "parser = argparse.ArgumentParser()\nparser.add_argument('--data')\nadd_results(parser)\n"
         "show('Title', [['a', 1.5]], ['name', 's'])\nkeep(parser.parse_args().results)\n"
     )
-    command = [
-        sys.executable,
-        program,
-        "--data",
-        tmp_path / "train.txt",
-        "--results",
-        tmp_path / "out" / "r.json",
-    ]
+    options = ["--data", tmp_path / "train.txt", "--results", tmp_path / "out" / "r.json"]
+    command = [sys.executable, program, *options]
     environment = {"PYTHONPATH": str(BENCHMARKS), "PATH": ""}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     assert "| a | 1.5 |" in done.stdout

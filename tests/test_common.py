@@ -361,11 +361,8 @@ ENCODERS = "DenseHead, tied", "EncodedHead, all options"  # in whose exports the
 def test_export_serves_the_same(name, tmp_path):
     model = trained_once(name)
     model.export(tmp_path / "1")
-    x = (
-        tf.constant([[3, 1, 25], [2, 7, 25]])
-        if getattr(model.head, "tied_to", None)
-        else tf.constant(features(16))
-    )
+    is_tied = getattr(model.head, "tied_to", None)
+    x = tf.constant([[3, 1, 25], [2, 7, 25]] if is_tied else features(16))
     loaded = tf.saved_model.load(str(tmp_path / "1"))
     served = loaded.serve(x)
     want = model.rank(x, model.k)

@@ -115,17 +115,12 @@ def answers(sampler, labels, batch_size):
 
     def ask(labels):
         size = tf.shape(labels)[0]
-        draw = sampler.sample(
-            samplers.Step(tf.repeat(tf.constant(QUERY), size, axis=0), labels, tf.range(size))
-        )
+        query = tf.repeat(tf.constant(QUERY), size, axis=0)
+        draw = sampler.sample(samplers.Step(query, labels, tf.range(size)))
         ids = draw.ids if draw.ids.shape.rank == 2 else tf.repeat(draw.ids[tf.newaxis], size, axis=0)
         slots = tf.zeros_like(draw.label_log_expected_count) if draw.label_slots is None else draw.label_slots
-        return (
-            ids,
-            tf.broadcast_to(draw.log_expected_count, tf.shape(ids)),
-            draw.label_log_expected_count,
-            slots,
-        )
+        counts = tf.broadcast_to(draw.log_expected_count, tf.shape(ids))
+        return ids, counts, draw.label_log_expected_count, slots
 
     if batch_size == len(labels):
         return samplers.Draw(*ask(tf.constant(labels, tf.int32)))

@@ -50,12 +50,8 @@ def run(script, *arguments):
 
 
 def run_alone(script, *arguments):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not START_UP.search(done.stderr), done.stderr
     return done.stdout

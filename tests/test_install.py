@@ -14,16 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_setup(arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "setup.py", "--quiet", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "TFXC_SKIP_OPS": "0", **environment},
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, "setup.py", "--quiet", *map(str, arguments)]
+    environment = {**os.environ, "TFXC_SKIP_OPS": "0", **environment}
+    options = {"start_new_session": True, "capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False, **options)
 
 
 @pytest.fixture

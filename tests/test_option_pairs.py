@@ -110,16 +110,13 @@ def made(case):
     }[case["head"]]()
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
-    model.compile(
-        tfxc.optimizers.LazySGD(0.1 if case["head"] == "encoded" else 3.0, clipnorm=case["clipnorm"], seed=1),
-        loss=tfxc.losses.SoftmaxCrossentropy(),
-        weighted_metrics=[tfxc.metrics.RecallAtK(5)],
-        run_eagerly=case["eager"],
-        steps_per_execution=case["steps"],
-    )
-    x = np.random.default_rng(0).integers(
-        0, NUM_CLASSES + 1, (16 if case["last_batch"] == "whole" else 13, 3)
-    )
+    rate = 0.1 if case["head"] == "encoded" else 3.0
+    optimizer = tfxc.optimizers.LazySGD(rate, clipnorm=case["clipnorm"], seed=1)
+    loss, metric = tfxc.losses.SoftmaxCrossentropy(), tfxc.metrics.RecallAtK(5)
+    options = {"run_eagerly": case["eager"], "steps_per_execution": case["steps"]}
+    model.compile(optimizer, loss=loss, weighted_metrics=[metric], **options)
+    num_rows = 16 if case["last_batch"] == "whole" else 13
+    x = np.random.default_rng(0).integers(0, NUM_CLASSES + 1, (num_rows, 3))
     ragged = tf.ragged.constant([[i] if i % 3 else [i, i + 1] for i in range(len(x))])
     forms = {"padded": lambda: ragged.to_tensor(-1), "ragged": lambda: ragged, "sparse": ragged.to_sparse}
     data = x, forms[case["labels"]](), *([np.ones(len(x), np.float32)] if case["weights"] else [])

@@ -91,11 +91,8 @@ def test_class_weight_and_sample_weight():
 def test_sequences():
     history = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
     labels = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
-    layers = [
-        keras.layers.Embedding(10, DIM, mask_zero=True),
-        keras.layers.Dense(DIM),
-        DenseHead(NUM_CLASSES),
-    ]
+    table = keras.layers.Embedding(10, DIM, mask_zero=True)
+    layers = [table, keras.layers.Dense(DIM), DenseHead(NUM_CLASSES)]
     model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
     model.compile(tfxc.optimizers.LazyAdam(0.05), SoftmaxCrossentropy(), metrics=[NDCGAtK(3)])
     keep = (history > 0) & (labels >= 0)

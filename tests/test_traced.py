@@ -37,14 +37,8 @@ def results(eager, head, sampler, loss, optimizer):
         y = x % NUM_CLASSES
     elif sampler is not None:
         x = {"features": x, "example_ids": np.arange(16)}
-    model = make_model(
-        sampler and SAMPLERS[sampler](),
-        LOSSES[loss](),
-        HEADS[head](),
-        encoder,
-        optimizer=OPTIMIZERS[optimizer](),
-        run_eagerly=eager,
-    )
+    parts = sampler and SAMPLERS[sampler](), LOSSES[loss](), HEADS[head](), encoder
+    model = make_model(*parts, optimizer=OPTIMIZERS[optimizer](), run_eagerly=eager)
     model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
     numbers = model.evaluate(x, y, batch_size=8, return_dict=True, verbose=0)
     return weights_of(model), numbers, model.predict(x, verbose=0)["ids"]

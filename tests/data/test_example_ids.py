@@ -59,5 +59,5 @@ def test_what_cannot_be_numbered_is_refused():
         with_example_ids({"a": np.zeros(3), "b": np.zeros(4)})
     with pytest.raises(ValueError, match="already have 'example_ids'"):
         with_example_ids(with_example_ids(np.zeros(3)))
-    with pytest.raises(ValueError, match=r"must be \(x, y\) or .*, but are TensorSpec"):
+    with pytest.raises(ValueError, match=r"must be \(x, y\) or .*, not TensorSpec"):
         with_example_ids(tf.data.Dataset.range(3))

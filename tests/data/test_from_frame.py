@@ -61,18 +61,13 @@ KINDS = {
 
 
 def rows_of(sequences):
-    return {
-        user: list(
-            zip(
-                sequences.vocabulary.decode(sequences[u]),
-                *([] if sequences.times is None else [sequences.times[part].tolist()]),
-                *(column.values[part].tolist() for column in sequences.columns.values()),
-                strict=True,
-            )
-        )
-        for u, user in enumerate(sequences.user_ids)
-        for part in [slice(*sequences.offsets[u : u + 2])]
-    }
+    rows = {}
+    for u, user in enumerate(sequences.user_ids):
+        part = slice(*sequences.offsets[u : u + 2])
+        times = [] if sequences.times is None else [sequences.times[part].tolist()]
+        columns = [column.values[part].tolist() for column in sequences.columns.values()]
+        rows[user] = list(zip(sequences.vocabulary.decode(sequences[u]), *times, *columns, strict=True))
+    return rows
 
 
 @pytest.mark.parametrize("in_folder", [False, True], ids=["memory", "folder"])
@@ -104,17 +99,9 @@ def test_many_rows_against_sorting_each_user(block, in_folder, tmp_path, monkeyp
     table = pa.table({"u": users, "i": items, "t": times, "position": range(300)})
     directory = tmp_path / "sequences" if in_folder else None
     log = from_frame(table, "u", "i", "t", columns=["position"], directory=directory, ties="order")
-    want = {
-        str(user): [
-            (str(item), time, position)
-            for time, position, item in sorted(
-                (time, position, item)
-                for position, (u, item, time) in enumerate(zip(users, items, times, strict=True))
-                if u == user
-            )
-        ]
-        for user in dict.fromkeys(users)
-    }
+    want = {str(user): [] for user in users}
+    for time, position in sorted(zip(times, range(300), strict=True)):
+        want[str(users[position])].append((str(items[position]), time, position))
     assert rows_of(log) == want and list(want) == log.user_ids
 
 
@@ -244,22 +231,14 @@ def test_held_out_data_with_the_ids_of_training():
         (pa.table({**ROWS, "when": [True] * 6}), {}, "'when' of times is of type bool"),
         (pa.table({**ROWS, "when": [2**60] * 6}), {}, "'when' reach 1152921504606846976"),
         (pandas.DataFrame({**ROWS, "who": [*"abcde", 6]}), {}, "mixes types"),
-        (
-            pa.table(ROWS).rename_columns(["who", "what", "when", "items", "price"]),
-            {"columns": ["items"]},
-            "rename",
-        ),
+        (pa.table({**ROWS, "items": [1] * 6}), {"columns": ["items"]}, "rename"),
         (pa.table(ROWS), {"on_error": "ignore"}, "must be one of \\('raise', 'skip'\\)"),
         (pa.table(ROWS), {"columns": "price"}, r"columns must be a list of names, .* pass \['price'\]"),
-        (
-            pa.table(ROWS).rename_columns(["who", "what", "when", "example_ids", "b"]),
-            {"columns": ["example_ids"]},
-            "rename",
-        ),
+        (pa.table({**ROWS, "example_ids": [1] * 6}), {"columns": ["example_ids"]}, "rename"),
         (
             pandas.DataFrame({**ROWS, "who": [2**80] * 6}),
             {},
-            r"One of the columns \['who', .* more than 64 bits .*astype\(str\)",
+            r"\['who', .* more than 64 bits .*astype\(str\)",
         ),
     ],
 )
@@ -276,9 +255,8 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="log.parquet cannot be read as a table"):
         from_frame(path, **ROLES)
     (tmp_path / "log.csv").write_bytes(b"who,what\nann,\xff\n")
-    with pytest.raises(
-        ValueError, match="1 bad of 1 rows, counted from 0\n  row 0: the item id is not UTF-8 .*encoding="
-    ):
+    message = "1 bad of 1 rows, counted from 0\n  row 0: the item id is not UTF-8 .*encoding="
+    with pytest.raises(ValueError, match=message):
         from_frame(tmp_path / "log.csv", "who", "what")
 
 
@@ -297,15 +275,9 @@ def test_split_and_train_with_other_columns():
     from tfxc.layers import DenseHead
 
     random = np.random.default_rng(0)
-    frame = pandas.DataFrame(
-        {
-            "u": random.integers(0, 10, 200),
-            "i": random.integers(0, 6, 200),
-            "t": pandas.date_range("2024-01-01", periods=200, freq="D"),
-            "country": random.choice(["de", "fr"], 200),
-            "hour": random.integers(0, 24, 200),
-        }
-    )
+    frame = {name: random.integers(0, most, 200) for name, most in (("u", 10), ("i", 6), ("hour", 24))}
+    frame["t"] = pandas.date_range("2024-01-01", periods=200, freq="D")
+    frame = pandas.DataFrame({**frame, "country": random.choice(["de", "fr"], 200)})
     log = from_frame(frame, "u", "i", "t", columns=["country", "hour"])
     split = leave_last_out(log)
     batches = sequence_training_dataset(split.train, max_length=8, batch_size=4)

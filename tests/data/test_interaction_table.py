@@ -15,23 +15,13 @@ def table_of(columns, vocabularies, bad):
 
 
 def test_kinds_of_further_columns():
-    columns = {
-        "u": [1, 1],
-        "i": [2, 3],
-        "hour": [7, 8],
-        "place": ["x", None],
-        "known": ["b", "z"],
-        "good": [True, False],
-    }
+    columns = {"hour": [7, 8], "place": ["x", None], "known": ["b", "z"], "good": [True, False]}
+    columns |= {"u": [1, 1], "i": [2, 3]}
     given = Vocabulary(["a", "b"])
     log = table_of(columns, {"hour": None, "place": None, "known": given, "good": None}, BadRows("t", "row"))
     (block,) = log.blocks()
-    assert {name: block[key].tolist() for name, key in log.keys.items()} == {
-        "hour": [7, 8],
-        "place": [0, -1],
-        "known": [1, -1],
-        "good": [True, False],
-    }
+    want = {"hour": [7, 8], "place": [0, -1], "known": [1, -1], "good": [True, False]}
+    assert {name: block[key].tolist() for name, key in log.keys.items()} == want
     assert block[log.keys["hour"]].dtype == np.int64 and block[log.keys["good"]].dtype == bool
     assert log.vocabulary_of("place").names == ["x"] and log.vocabulary_of("known") is given
     assert log.vocabulary_of("hour") is None

@@ -214,9 +214,7 @@ def test_categories_that_are_not_utf8(first, tmp_path, monkeypatch):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 40)
     text = f"u,i,city\nann,a,{first}\n" + "ann,b,\n" * 9 + "ann,c,Köln\n"
     path = written(tmp_path, text, encoding="latin-1")
-    with pytest.raises(
-        ValueError, match=r"row 10: the city is not UTF-8 at byte 1: b'K\\xf6ln'; .*encoding="
-    ):
+    with pytest.raises(ValueError, match=r"row 10: the city is not UTF-8 at byte 1: b'K\\xf6ln'; .*encod"):
         from_frame(path, "u", "i", columns=["city"])
     log = from_frame(path, "u", "i", columns=["city"], encoding="latin-1")
     assert log.columns["city"].vocabulary.names == list(dict.fromkeys([first, "Köln"]))
@@ -302,18 +300,14 @@ def test_patterns_lists_folders_and_uris(write, scheme, tmp_path, monkeypatch):
 def test_sources_that_cannot_be_read(tmp_path):
     for uri in ("https://example.org/log.csv", "file:///a b"):
         for read in (from_frame, read_csv):
-            with pytest.raises(
-                ValueError, match="cannot be opened .* pass a path on a disk, or a URI .* s3://"
-            ):
+            with pytest.raises(ValueError, match="cannot be opened .* pass a path on a disk, or .* s3://"):
                 read(uri, "u", "i")
     with pytest.raises(ValueError, match="frame is an empty list"):
         from_frame([], "u", "i")
     texts = {"a.csv": "u,i\nann,tea\n", "b.tsv": "u\ti\nann,tea\trum\n"}
     paths = [written(tmp_path, text, name) for name, text in texts.items()]
     assert from_frame(tmp_path, "u", "i").user_ids == ["ann", "ann,tea"]
-    with pytest.raises(
-        ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'parq"
-    ):
+    with pytest.raises(ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'par"):
         as_parquet(pa.table({"u": ["a"], "i": ["b"]}), tmp_path / "c.x")
         from_frame([paths[1], tmp_path / "c.parquet"], "u", "i")
 

@@ -65,14 +65,9 @@ def test_ratio_split_too_few():
 
 
 def test_time_split_by_hand():
-    vocabulary = Vocabulary("abcdef")
-    sequences = Sequences(
-        [0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0],
-        [0, 5, 7, 9, 10, 11],
-        vocabulary,
-        ["all", "old", "late", "new", "validation only"],
-        [1, 4, 5, 8, 9, 1, 2, 6, 9, 10, 3],
-    )
+    items, times = [0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0], [1, 4, 5, 8, 9, 1, 2, 6, 9, 10, 3]
+    names = ["all", "old", "late", "new", "validation only"]
+    sequences = Sequences(items, [0, 5, 7, 9, 10, 11], Vocabulary("abcdef"), names, times)
     split = time_split(sequences, validation_start=5, test_start=8)
     assert as_lists(split.train) == [[0, 1], [0, 1], [0]]
     assert split.validation.user_ids == ["all"] and as_lists(split.validation) == [[0, 1, 2]]

@@ -122,9 +122,7 @@ def test_truncated_or_edited_file(tmp_path):
     changed = whole.replace(b"\n", b"\r\n"), whole.replace(b"two", b"twp")
     for damaged in (whole[:-1], whole[:-4], whole + b"x\n", *changed, other):
         path.write_bytes(damaged)
-        with pytest.raises(
-            ValueError, match="vocabulary.txt is damaged, .* not hold [13] names with the che"
-        ):
+        with pytest.raises(ValueError, match="vocabulary.txt is damaged, .* not hold [13] names with the c"):
             Vocabulary.load(path)
 
 

@@ -89,9 +89,7 @@ def compare(encoder, inputs, chunk_size, run=lambda function: function):
     np.testing.assert_equal(after, wanted_after)
     for own, other in zip(gradients, wanted, strict=True):
         assert type(own) is type(other)
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=1e-5, atol=1e-5
-        )
+        np.testing.assert_allclose(*map(tf.convert_to_tensor, (own, other)), rtol=1e-5, atol=1e-5)
     return gradients
 
 
@@ -161,15 +159,12 @@ def test_no_example_and_a_layer_that_was_never_called():
 def test_mixed_precision_adds_chunks_in_the_precision_of_weights():
     encoder = tower(dtype="mixed_bfloat16")
     cached = GradCache(encoder, 5, dtype="mixed_bfloat16")  # as a global policy makes it
-    output, gradients, _ = outputs_and_gradients(
-        lambda inputs: cached(inputs, training=True), encoder, tf.constant(X)
-    )
+    run = lambda inputs: cached(inputs, training=True)  # noqa: E731
+    output, gradients, _ = outputs_and_gradients(run, encoder, tf.constant(X))
     assert output.dtype == tf.bfloat16 and {own.dtype for own in gradients} == {tf.float32}
     _, wanted, _ = outputs_and_gradients(encoder, encoder, tf.constant(X))
     for own, other in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=0.05, atol=0.05
-        )
+        np.testing.assert_allclose(*map(tf.convert_to_tensor, (own, other)), rtol=0.05, atol=0.05)
 
 
 class Unseeded(keras.layers.Layer):

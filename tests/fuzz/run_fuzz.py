@@ -70,14 +70,9 @@ def target_names():
 def run_apart(name, seed, seconds, threads):
     with tempfile.TemporaryDirectory() as folder:
         case, counts, errors = (Path(folder, part) for part in ("case", "counts", "errors"))
-        environment = dict(
-            os.environ,
-            TFXC_FUZZ_CASE_FILE=str(case),
-            TFXC_FUZZ_COUNTS_FILE=str(counts),
-            TF_NUM_INTRAOP_THREADS=str(threads),
-            TF_NUM_INTEROP_THREADS="1",
-            TF_CPP_MIN_LOG_LEVEL="2",
-        )
+        environment = os.environ | {"TFXC_FUZZ_CASE_FILE": str(case), "TFXC_FUZZ_COUNTS_FILE": str(counts)}
+        environment |= {"TF_NUM_INTRAOP_THREADS": str(threads), "TF_NUM_INTEROP_THREADS": "1"}
+        environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
         worker = ["--worker", name, str(min(seconds, SECONDS_A_PROCESS))]
         command = [sys.executable, __file__, "--seed", str(seed), *worker]
         with open(errors, "w") as log:

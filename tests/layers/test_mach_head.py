@@ -27,12 +27,8 @@ def make_head(num_classes=20, num_buckets=6, num_repetitions=3, decoder="mean", 
 def numpy_buckets(head):
     """Bucket [R, L] of every class, by integers of any size."""
     hashes, prime = tf_variable(head.hashes).numpy(), head.family.prime
-    return np.array(
-        [
-            [(int(a) * i + int(b)) % prime % head.num_buckets for i in range(head.num_classes)]
-            for a, b, _ in hashes
-        ]
-    )
+    buckets = [[(int(a) * i + int(b)) % prime for i in range(head.num_classes)] for a, b, _ in hashes]
+    return np.array(buckets) % head.num_buckets
 
 
 def numpy_tables(head, query):

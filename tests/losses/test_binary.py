@@ -63,9 +63,8 @@ def test_smoothed_as_keras_smooths_and_estimated_by_draws(labels):
 
 def test_sampled_by_hand():
     positives = Scored(tf.constant([[1.0, 2.0], [3.0, 9.0]]), tf.zeros([2, 2]))
-    negatives = Scored(
-        tf.constant([[0.5, 2.0, MASKED_LOGIT], [0.5, -1.0, 3.0]]), tf.math.log([0.1, 0.5, 0.2])
-    )
+    logits = tf.constant([[0.5, 2.0, MASKED_LOGIT], [0.5, -1.0, 3.0]])
+    negatives = Scored(logits, tf.math.log([0.1, 0.5, 0.2]))
     is_label, hits = tf.constant([[True, True], [True, False]]), tf.constant([[-1, 1, -1], [-1, -1, 0]])
     losses = BinaryCrossentropy().sampled(positives, negatives, is_label, hits)
     first = softplus(-1) + softplus(-2) + softplus(0.5) / 0.1

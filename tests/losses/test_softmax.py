@@ -66,22 +66,16 @@ def test_reductions_and_weights():
     np.testing.assert_allclose(reduced("none"), want, rtol=1e-5)
     np.testing.assert_allclose(reduced("sum"), want.sum(), rtol=1e-5)
     np.testing.assert_allclose(reduced("sum", sample_weight=weights), (weights * want).sum(), rtol=1e-5)
-    np.testing.assert_allclose(
-        reduced("sum_over_batch_size", sample_weight=weights[:, np.newaxis]),
-        (weights * want).sum() / 5,
-        rtol=1e-5,
-    )
+    mean = reduced("sum_over_batch_size", sample_weight=weights[:, np.newaxis])
+    np.testing.assert_allclose(mean, (weights * want).sum() / 5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "none"])
 def test_only_the_result_is_of_the_narrow_dtype(reduction):
     num_examples = weight = 70_000
     loss = SoftmaxCrossentropy(reduction=reduction, dtype="float16")
-    value = loss(
-        tf.zeros([num_examples], tf.int32),
-        tf.tile([[7.0, 0.0]], [num_examples, 1]),
-        sample_weight=tf.fill([num_examples], float(weight)),
-    )
+    labels, logits = tf.zeros([num_examples], tf.int32), tf.tile([[7.0, 0.0]], [num_examples, 1])
+    value = loss(labels, logits, sample_weight=tf.fill([num_examples], float(weight)))
     assert value.dtype == tf.float16
     np.testing.assert_allclose(value, tf.fill(tf.shape(value), weight * np.log1p(np.exp(-7))), rtol=2e-3)
 

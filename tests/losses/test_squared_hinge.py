@@ -34,9 +34,8 @@ def test_the_streamed_gradient_is_that_of_the_reduction():
 
 def test_sampled_by_hand():
     positives = Scored(tf.constant([[0.5, 2.0], [-1.0, 9.0]]), tf.zeros([2, 2]))
-    negatives = Scored(
-        tf.constant([[0.5, MASKED_LOGIT, 2.0], [0.5, -1.5, -1.0]]), tf.math.log([0.1, 0.5, 0.2])
-    )
+    logits = tf.constant([[0.5, MASKED_LOGIT, 2.0], [0.5, -1.5, -1.0]])
+    negatives = Scored(logits, tf.math.log([0.1, 0.5, 0.2]))
     is_label, hits = tf.constant([[True, True], [True, False]]), tf.constant([[-1, -1, 1], [-1, -1, 0]])
     losses = SquaredHinge().sampled(positives, negatives, is_label, hits)
     np.testing.assert_allclose(losses, [0.25 + 2.25 / 0.1, 4 + 2.25 / 0.1], rtol=1e-6)

@@ -169,9 +169,7 @@ def test_inputs_that_an_encoder_has_not_are_passed_over(form):
 
 def test_an_encoder_has_no_inputs_by_the_names_that_the_model_reads():
     inputs = {"exclude": tf.zeros([2, DIM]), "c": tf.zeros([2, DIM])}
-    with pytest.raises(
-        ValueError, match="encoder has inputs called .'exclude'., which the model reads itself"
-    ):
+    with pytest.raises(ValueError, match="encoder has inputs called .'exclude'., which the model reads"):
         split_inputs(inputs, encoder_of_two(["exclude", "c"]))
 
 

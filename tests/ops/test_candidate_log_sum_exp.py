@@ -93,13 +93,8 @@ def test_nothing_to_score(fold, queries, labels, candidates):
 
 def test_empty_slots_touch_no_class(fold):
     table = tf.Variable(tf.ones([6, 2]))
-    given = (
-        tf.ones([2, 2]),
-        [[1], [-1]],
-        [[2, -1, 3], [-1, -1, 4]],
-        [[0.0, 0.0, -np.inf], [0.0, 0.0, -np.inf]],
-    )
-    found = results(fold, table, given[0], *given[1:3], np.float32(given[3]), [tf.ones([2, 1])] * 2)
+    labels, ids, offsets = [[1], [-1]], [[2, -1, 3], [-1, -1, 4]], np.float32([[0.0, 0.0, -np.inf]] * 2)
+    found = results(fold, table, tf.ones([2, 2]), labels, ids, offsets, [tf.ones([2, 1])] * 2)
     np.testing.assert_allclose(found[1], [[2.0], [-1e30]])
     np.testing.assert_allclose(found[2], [[2.0, 2.0], [0.0, 0.0]])
     assert sorted(set(found[-1].indices.numpy().tolist())) == [1, 2]

@@ -121,7 +121,7 @@ def test_bad_arguments_are_refused(score):
         score(table.read_value(), query, ids)
     with pytest.raises(ValueError, match=r"\[L, D\].*\(5,\)"):
         score(tf.Variable(tf.ones([5])), query, ids)
-    with pytest.raises(ValueError, match="int64.*Cast"):
+    with pytest.raises(ValueError, match="int64.*cast"):
         score(table, query, tf.cast(ids, tf.int64))
     with pytest.raises(ValueError, match=r"\(3, 3\)"):
         score(table, tf.ones([3, 3]), ids)
@@ -185,9 +185,8 @@ def test_the_table_gradient_has_one_row_for_each_touched_class(normalize):
     ids = [[5, 2, -1], [2, 2, 7]]
     table = tf.Variable(np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32))
     upstream = [[1.0, 0.0, 3.0], [0.0, 0.0, 1.0]]
-    gradient = _gradients(
-        candidate_scores, table, tf.ones([2, 4]), ids, upstream, normalize=normalize, row_offset=1
-    )[2]
+    given = candidate_scores, table, tf.ones([2, 4]), ids, upstream
+    gradient = _gradients(*given, normalize=normalize, row_offset=1)[2]
     # An empty slot touches nothing; a class whose gradient happens to be 0 is still touched.
     assert gradient.indices.numpy().tolist() == [3, 6, 8]
     np.testing.assert_array_equal(gradient.values[0], np.zeros(4))

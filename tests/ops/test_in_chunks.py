@@ -63,9 +63,7 @@ def test_a_tensor_that_all_chunks_read_gets_the_sum_of_their_gradients(run):
     given = [tf.random.normal([size, 3]) for size in (7, 3, 4)]
     for own, other in zip(gradients(*given, True), gradients(*given, False), strict=True):
         assert type(own) is type(other)
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(own), tf.convert_to_tensor(other), rtol=1e-5, atol=1e-5
-        )
+        np.testing.assert_allclose(*map(tf.convert_to_tensor, (own, other)), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.traced

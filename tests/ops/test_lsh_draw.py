@@ -64,9 +64,8 @@ def test_draws_follow_their_counts(draw, num_classes, num_parts):
     assert (ids.dtype, log_expected_count.dtype) == (tf.int32, tf.float32)
     assert ids.shape == log_expected_count.shape == (3, 30_000)
     expected = slow_counts(query, tables, scheme)
-    np.testing.assert_allclose(
-        np.exp(log_expected_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
-    )
+    wanted = np.take_along_axis(expected, ids.numpy(), axis=1)
+    np.testing.assert_allclose(np.exp(log_expected_count), wanted, rtol=1e-5)
     for row, counts in zip(ids.numpy(), expected, strict=True):
         if num_classes > 1:
             assert stats.chisquare(np.bincount(row, minlength=num_classes), counts).pvalue > 1e-3
@@ -143,12 +142,11 @@ def test_compiled_draws_do_not_depend_on_the_batch_and_its_threads(scheme):
 
 def test_an_empty_batch_draws_nothing(draw, log_expected_count_of):
     tables = random_tables(9, 2, 4)
+    none = np.zeros((0, 1, 2), np.int32)
     for scheme in SCHEMES.values():
-        ids, log_expected_count = draw(np.zeros((0, 1, 2), np.int32), tables, scheme, [0, 0])
+        ids, log_expected_count = draw(none, tables, scheme, [0, 0])
         assert ids.shape == log_expected_count.shape == (0, 40)
-    asked = log_expected_count_of(
-        np.zeros((0, 1, 2), np.int32), np.zeros((0, 5), np.int32), tables, SCHEMES["draws"]
-    )
+    asked = log_expected_count_of(none, np.zeros((0, 5), np.int32), tables, SCHEMES["draws"])
     assert asked.shape == (0, 5)
 
 
@@ -222,13 +220,10 @@ def test_shapes_that_do_not_fit_are_errors(draw):
 @pytest.mark.long
 def test_works_inside_xla():
     tables, query = random_tables(9, 2, 4), random_queries(2, 1, 2, 4)
-    ids, log_expected_count = tf.function(
-        lambda: lsh_draw(query, tables, SCHEMES["draws"], [1, 2]), jit_compile=True
-    )()
-    expected = slow_counts(query, tables, SCHEMES["draws"])
-    np.testing.assert_allclose(
-        np.exp(log_expected_count), np.take_along_axis(expected, ids.numpy(), axis=1), rtol=1e-5
-    )
+    given = query, tables, SCHEMES["draws"]
+    ids, log_expected_count = tf.function(lambda: lsh_draw(*given, [1, 2]), jit_compile=True)()
+    wanted = np.take_along_axis(slow_counts(*given), ids.numpy(), axis=1)
+    np.testing.assert_allclose(np.exp(log_expected_count), wanted, rtol=1e-5)
 
 
 def test_by_hand(draw, log_expected_count_of):
@@ -241,9 +236,8 @@ def test_by_hand(draw, log_expected_count_of):
     query = tf.constant([[[0, 1]], [[1, 0]]])
     draws = np.exp(log_expected_count_of(query, _every_class(2, 3), tables, Scheme(12, 0.5)))
     # 12 draws: 6 from all, 3 from either bucket.
-    np.testing.assert_allclose(
-        draws, [[2 + 3 + 1, 2 + 1, 2 + 1], [2 + 1, 2 + 1.5 + 1, 2 + 1.5 + 1]], rtol=1e-6
-    )
+    want = [[2 + 3 + 1, 2 + 1, 2 + 1], [2 + 1, 2 + 1.5 + 1, 2 + 1.5 + 1]]
+    np.testing.assert_allclose(draws, want, rtol=1e-6)
     union = np.exp(log_expected_count_of(query, _every_class(2, 3), tables, Scheme(5, 0.5, bucket_slots=1)))
     # 3 uniform; the first query takes 0 for sure, the second 1 or 2, each with probability 1/2.
     np.testing.assert_allclose(union, [[2, 1 + 1 / 3, 1 + 1 / 3], [1, 1.5, 1.5]], rtol=1e-6)

@@ -22,14 +22,11 @@ def sparse_head(num_rows, fan_in, num_groups=None):
 @pytest.mark.parametrize("group_size", [2**31, 2**63 - 1])
 def test_groups_of_more_classes_than_there_can_be(group_size):
     ops, (weights, indices) = library.load(), sparse_head(4, 3, num_groups=0)
+    given = zeros(2, 5), weights.handle, indices.handle
     with pytest.raises(tf.errors.InvalidArgumentError, match="group_size must be 1 to 2147483647"):
-        ops.tfxc_sparse_head_logits(
-            zeros(2, 5), weights.handle, indices.handle, zeros(0), 0, 4, group_size=group_size
-        )
+        ops.tfxc_sparse_head_logits(*given, zeros(0), 0, 4, group_size=group_size)
     with pytest.raises(tf.errors.InvalidArgumentError, match="group_size must be 1 to 2147483647"):
-        ops.tfxc_sparse_head_candidates(
-            zeros(2, 5), weights.handle, indices.handle, [[3], [1]], group_size=group_size
-        )
+        ops.tfxc_sparse_head_candidates(*given, [[3], [1]], group_size=group_size)
 
 
 def test_groups_of_no_class_and_any_width():

@@ -31,10 +31,8 @@ def drawn(sampler, labels, example_ids):
 
 def counts_of_all(sampler, labels, example_ids):
     every = tf.tile(tf.range(NUM_CLASSES)[tf.newaxis], [len(labels), 1])
-    query = tf.zeros([len(labels), DIM])
-    return np.exp(
-        log_expected_count(sampler, query, tf.constant(labels, tf.int32), every, tf.constant(example_ids))
-    )
+    step = tf.zeros([len(labels), DIM]), tf.constant(labels, tf.int32), every, tf.constant(example_ids)
+    return np.exp(log_expected_count(sampler, *step))
 
 
 def test_hard_ones_first_without_the_positives(tmp_path):
@@ -257,7 +255,5 @@ def test_bad_arguments(tmp_path):
         model.fit(features(4), np.arange(4), verbose=0)
     sampler = with_table(HardNegatives(2, 2, num_retrieved=4, seed=1), tmp_path)
     for bad in (3, -1):
-        with pytest.raises(
-            (ValueError, tf.errors.InvalidArgumentError), match=f"Example id {bad} is outside"
-        ):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=f"Example id {bad} is outsid"):
             drawn(sampler, [[0]], [bad])

@@ -159,11 +159,8 @@ def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
     random, x = np.random.default_rng(1), features(1500)
     logits = 0.7 * x @ random.normal(size=(DIM, 400)) - 1.2 * np.log(np.arange(1, 401))
     y = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
-    model = make_model(
-        LearnedMIDX(20, num_codewords=4, seed=0),
-        head=tfxc.layers.DenseHead(400, use_bias=True),
-        optimizer=tfxc.optimizers.LazyAdam(0.02),
-    )
+    sampler, head = LearnedMIDX(20, num_codewords=4, seed=0), tfxc.layers.DenseHead(400, use_bias=True)
+    model = make_model(sampler, head=head, optimizer=tfxc.optimizers.LazyAdam(0.02))
     model.fit(x, y, batch_size=50, epochs=6, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
     query = model.encoder(x[:300])
     target = softmax(model.head(query).numpy().astype(np.float64))

@@ -63,9 +63,8 @@ def test_draws_follow_the_expected_counts():
 def test_candidates_are_shared_if_those_of_all_parts_are():
     query, labels = queries(3, DIM), [[4], [2], [-1]]
     assert sample(built(parts()), query, labels)[0].shape == (3, 11)
-    ids, counted = sample(
-        built([Uniform(2, shared=True, seed=3), LogUniform(3, shared=True, seed=1)]), query, labels
-    )
+    both = [Uniform(2, shared=True, seed=3), LogUniform(3, shared=True, seed=1)]
+    ids, counted = sample(built(both), query, labels)
     assert ids.shape == counted.shape == (5,)
 
 
@@ -83,10 +82,9 @@ def test_a_rows_own_slots_stay_empty_beside_other_draws(shared):
     num_draws = np.array([[2], [3], [4], [3]])  # of the batch's labels, those of other rows
     want = 3 / NUM_CLASSES + num_draws * counts[ids] / counts.sum()
     np.testing.assert_allclose(np.exp(draw.log_expected_count)[~own], want[~own], rtol=1e-5)
-    of_labels = 3 / NUM_CLASSES + num_draws * counts[labels] / counts.sum()
-    np.testing.assert_allclose(
-        np.exp(draw.label_log_expected_count)[labels >= 0], of_labels[labels >= 0], rtol=1e-5
-    )
+    want = 3 / NUM_CLASSES + num_draws * counts[labels] / counts.sum()
+    of_labels = np.exp(draw.label_log_expected_count)
+    np.testing.assert_allclose(of_labels[labels >= 0], want[labels >= 0], rtol=1e-5)
 
 
 def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():

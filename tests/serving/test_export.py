@@ -121,13 +121,9 @@ def signature_of(path):
 @pytest.mark.traced
 def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     num_classes = 5000
-    model = make_model(
-        MIDX(4, num_codewords=4),
-        encoder=item_encoder(num_classes),
-        head=DenseHead(num_classes, tied_to="items", row_offset=1),
-        k=7,
-        run_eagerly=True,
-    )
+    parts = {"encoder": item_encoder(num_classes)}
+    parts["head"] = DenseHead(num_classes, tied_to="items", row_offset=1)
+    model = make_model(MIDX(4, num_codewords=4), **parts, k=7, run_eagerly=True)
     model.fit(np.array([[1, 2]]), np.array([[3, 4]]), verbose=0)
     model.export(tmp_path / "1")
     signature = signature_of(tmp_path / "1")
@@ -168,9 +164,7 @@ def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, exporte
     for wrong in (tf_variable(model.encoder.weights[0]), model.head.table_variable, bias):
         kept = wrong.numpy()
         wrong[4].assign(tf.fill(wrong.shape[1:], float("nan")))
-        with pytest.raises(
-            ValueError, match="holds NaN in row 4: training has diverged. Nothing was exported"
-        ):
+        with pytest.raises(ValueError, match="NaN in row 4: training has diverged. Nothing was exported"):
             model.export(tmp_path / "1")
         assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
         wrong.assign(kept)
@@ -744,9 +738,8 @@ def test_attributes_that_cannot_be_served_are_refused(tmp_path):
 
 
 def model_of_items(item_encoder):
-    return make_model(
-        head=EncodedHead(item_encoder, NUM_CLASSES), encoder=dense_encoder(item_encoder.output_shape[-1])
-    )
+    encoder = dense_encoder(item_encoder.output_shape[-1])
+    return make_model(head=EncodedHead(item_encoder, NUM_CLASSES), encoder=encoder)
 
 
 @pytest.mark.long

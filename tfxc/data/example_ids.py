@@ -37,9 +37,7 @@ def with_example_ids(data):
     if isinstance(data, tf.data.Dataset):
         _refuse_shuffled(data)
         if not isinstance(data.element_spec, tuple):
-            raise ValueError(
-                f"The examples must be (x, y) or (x, y, sample_weight), but are {data.element_spec}."
-            )
+            raise ValueError(f"Examples must be (x, y) or (x, y, sample_weight), not {data.element_spec}.")
         return data.enumerate().map(
             lambda number, example: (_numbered(example[0], number), *example[1:]), tf.data.AUTOTUNE
         )

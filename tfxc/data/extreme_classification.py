@@ -89,9 +89,7 @@ def _canonical(matrix, dtype, name):
             own = own.astype(dtype, copy=False)
         own.check_format()  # SciPy makes matrices of ids that count from 1, in which the last has no column
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be a matrix [N, ...] of numbers, with ids from 0, but: {error}."
-        ) from error
+        raise ValueError(f"{name} must be a matrix [N, ...] of numbers, ids from 0, but: {error}.") from error
     if own.has_canonical_format and (dtype is not bool or own.data.all()):
         return own
     own = own.copy()
@@ -173,9 +171,7 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
     openers: dict = {"": open, ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
     packing = one_file(path).packing
     if packing not in openers:
-        raise ValueError(
-            f"{path} would not be packed as its suffix says: take one of {[*openers][1:]}, or none."
-        )
+        raise ValueError(f"{path} would not be packed as its suffix says: take {[*openers][1:]}, or none.")
     opened = openers[packing]
     with atomic_write(path) as aside, opened(aside, "wt", encoding="utf-8") as file:
         file.write(f"{len(points)} {points.num_features} {points.num_labels}\n")

@@ -68,8 +68,8 @@ def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[
         raise ValueError(
             f"No interaction is left with min_user={min_user} and min_item={min_item}: lower one of them."
         )
-    num_dropped = [int((counts == 0).sum()) for counts in (user_counts, item_counts)]
-    report = CoreReport(*num_dropped, len(items) - len(kept), num_rounds)
+    num_users, num_items = (int((counts == 0).sum()) for counts in (user_counts, item_counts))
+    report = CoreReport(num_users, num_items, len(items) - len(kept), num_rounds)
     return _subset(sequences, kept, user_counts, item_counts), report
 
 

@@ -28,14 +28,7 @@ class InteractionTable:
 
     The names of a user, an item, the times (none, one, or a day and a time of day) and further columns are
     those of the table. A vocabulary, or None, gives the ids of items, and of each further column. `bad`
-    collects the bad rows.
-
-    Attributes:
-        users, items: their encoders.
-        num_left_out: the number of rows without a user, item or time, spelled as missing, so far.
-        keys: name of each further column -> name of its array in a block.
-
-    Raises ValueError for a column whose type does not fit its role.
+    collects the bad rows. Raises ValueError for a column whose type does not fit its role.
     """
 
     def __init__(
@@ -64,6 +57,7 @@ class InteractionTable:
         self.users, self.items = encoder(user, None), encoder(item, vocabulary)
         self._vocabulary = vocabulary
         self._times = TimeColumn(time, list(map(kind, time)), choices.time_format, missing) if time else None
+        # The name of each further column's array in a block.
         self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
         self._given = columns
         self._encoders = {user: self.users, item: self.items} | {
@@ -71,7 +65,7 @@ class InteractionTable:
             for name, given in columns.items()
             if given is not None or not is_number(kind(name))
         }
-        self.num_left_out = 0
+        self.num_left_out = 0  # rows without a user, item or time, spelled as missing, so far
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -20,23 +20,17 @@ class NameEncoder:
     `encode` looks up only these among all names. It hashes all known names again, so that a block should
     hold more rows than there are known names: `len(encoder)`.
 
-    Args:
-        name: of the column, for messages.
-        kind: its Arrow type: strings, bytes of UTF-8, UUIDs, integers, decimals or floats that hold integers
-            (pandas stores integers with missing values so), booleans, or categories of these.
-        known: its names have the first ids.
-        missing: what else than nothing spells a missing name.
-        is_text: whether the column comes from a text file, where blanks around a name do not count.
-
-    Raises ValueError for a column of another type.
+    The column's Arrow type may be strings, bytes of UTF-8, UUIDs, integers, decimals or floats that hold
+    integers (pandas stores integers with missing values so), booleans, or categories of these; another is a
+    ValueError. Known names have the first ids. Blanks around a name do not count if the column is text.
     """
 
     def __init__(
         self,
-        name: str,
+        name: str,  # for messages
         kind: pa.DataType,
         known: Vocabulary | None = None,
-        missing: pa.Array = _NO_NAMES,
+        missing: pa.Array = _NO_NAMES,  # what else than nothing spells a missing name
         is_text: bool = False,
     ):
         if not _may_be_names(kind):

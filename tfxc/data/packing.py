@@ -10,10 +10,8 @@ def packed_rows(lengths: np.ndarray, max_length: int, seed: int | None):
     """Lays histories into rows of T places by first fit, the longest first, with a place between neighbours.
 
     Lengths are integers [W] in [1, T]. A seed decides which of the histories of one length come into which
-    row. The time depends on the number of different lengths, hardly on that of histories.
-
-    Returns:
-        order [W]: the histories row by row; splits [R + 1]: row r holds ``order[splits[r] : splits[r + 1]]``.
+    row. The time depends on the number of different lengths, hardly on that of histories. Returns the
+    histories row by row, order [W], and splits [R + 1]: row r holds ``order[splits[r] : splits[r + 1]]``.
 
     Example:
         >>> order, splits = packed_rows(np.array([1, 3, 2, 1, 4]), max_length=4, seed=None)

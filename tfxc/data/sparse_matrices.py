@@ -265,9 +265,7 @@ def _of_numpy(file) -> scipy.sparse.csr_matrix:
         if not np.isfinite(matrix.data).all():
             raise ValueError("it holds NaN or values beyond float32")
     except Exception as error:  # what reads damaged arrays raises errors of a dozen kinds
-        raise ValueError(
-            f"{file} must hold a matrix of numbers [N, F], but: {error}. Fetch it again."
-        ) from error
+        raise ValueError(f"{file} must hold a matrix of numbers [N, F]: {error}. Fetch it again.") from error
     return matrix
 
 

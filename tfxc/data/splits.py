@@ -98,7 +98,8 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
     test = np.sort(shuffled[num_validation : num_validation + num_test])
     in_train = np.ones(len(sequences), bool)
     in_train[validation] = in_train[test] = False
-    return Split(*map(sequences.select, (in_train, validation, test)), len(sequences) - len(usable))
+    parts = sequences.select(in_train), sequences.select(validation), sequences.select(test)
+    return Split(*parts, num_not_evaluated=len(sequences) - len(usable))
 
 
 def time_split(sequences: Sequences, validation_start, test_start) -> Split:
@@ -199,8 +200,8 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
                 "larger fraction or longer sequences."
             )
     bounds = (0, starts), (starts, test_starts), (test_starts, lengths)
-    parts = [sequences.slices(every, *own) for own in bounds]
-    return Split(*parts, num_not_evaluated=int((~(in_validation | in_test)).sum()))
+    train, validation, test = (sequences.slices(every, *own) for own in bounds)
+    return Split(train, validation, test, int((~(in_validation | in_test)).sum()))
 
 
 def _shares(lengths: np.ndarray, fraction: float) -> np.ndarray:

@@ -27,9 +27,7 @@ def open_table(
         files = find_files(frame)
         kinds = {file.kind or "parquet" for file in files}
         if len(kinds) > 1:
-            raise ValueError(
-                f"{bad.source} holds files of several kinds, {sorted(kinds)}: pass those of one kind."
-            )
+            raise ValueError(f"{bad.source} holds files of several kinds, {sorted(kinds)}: pass one kind.")
         if kinds == {"csv"}:
             return open_text(files, columns, text, bad, encoding)
         if kinds == {"json"}:

@@ -171,9 +171,7 @@ class Vocabulary:
             header, text = file.readline(), file.read()
         told = re.fullmatch(rb"%b (\d+) ([0-9a-f]{8})(?: (NFK?[CD]))?\r?\n" % _HEADER.encode(), header)
         if told is None:
-            raise ValueError(
-                f"{path} is not a vocabulary: its first line is not '{_HEADER} <count> <checksum>'."
-            )
+            raise ValueError(f"{path} is not a vocabulary: it does not begin '{_HEADER} <count> <checksum>'.")
         try:
             lines = text.decode().split("\n")
         except UnicodeDecodeError:

@@ -127,9 +127,7 @@ class EmbeddingBag(keras.layers.Layer):
             )
         ids, values = inputs["ids"], inputs["values"]
         if len(ids.shape) != 2 or not ids.shape.is_compatible_with(values.shape):
-            raise ValueError(
-                f"ids and values must have one shape [B, F'], but have {ids.shape} and {values.shape}."
-            )
+            raise ValueError(f"ids and values must have one shape [B, F'], not {ids.shape}, {values.shape}.")
         return ids, values
 
     def _of_plain_ids(self, inputs):
@@ -146,9 +144,7 @@ class EmbeddingBag(keras.layers.Layer):
 
     def _of_sparse(self, inputs):
         if inputs.shape.rank != 2 or not inputs.shape[1:].is_compatible_with([self.num_features]):
-            raise ValueError(
-                f"A SparseTensor of weights must be [B, {self.num_features}], but is {inputs.shape}."
-            )
+            raise ValueError(f"A SparseTensor must be [B, {self.num_features}], but is {inputs.shape}.")
         inputs = tf.sparse.reorder(inputs)
         rows, ids = tf.unstack(inputs.indices, axis=1)
         num_rows = inputs.dense_shape[0]

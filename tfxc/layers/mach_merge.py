@@ -73,9 +73,7 @@ def _check(heads):
                 )
         if head.first_repetition != due:
             what = "missing" if head.first_repetition > due else "there twice"
-            raise ValueError(
-                f"Repetition {min(due, head.first_repetition)} is {what}: pass the heads of each once."
-            )
+            raise ValueError(f"Repetition {min(due, head.first_repetition)} is {what}: pass each once.")
         due += head.num_repetitions
         numbers = range(head.first_repetition, due)
         drawn = universal_coefficients(head.num_classes, numbers, head.seed)

@@ -137,12 +137,10 @@ class AveragePopularityAtK(_MeanOfRanked):
     popularity bias is above it. Callbacks take less for better.
 
     Args:
-        k, name, dtype: see ``RankingMetric``.
-        counts: [L], how often each class was a label in training; required.
+        k, counts, name, dtype: see ``NoveltyAtK``.
 
     Raises:
-        ValueError: for a k below 1, or counts that are missing, not [L], not finite or below 0.
-        tf.errors.InvalidArgumentError: in ``update_state``, for a ranked id outside [-1, L).
+        ValueError, tf.errors.InvalidArgumentError: as ``NoveltyAtK``.
 
     Example:
         >>> metric = AveragePopularityAtK(2, counts=[6, 1, 2])

@@ -124,9 +124,7 @@ def _checked(propensities, what):
     values = by_class([] if propensities is None else propensities, "propensities", _DTYPE)
     remedy = "Use tfxc.metrics.propensities(label_counts, num_points)."
     if values.ndim != 1 or not len(values):
-        raise ValueError(
-            f"{what} needs the propensity of every class, [L], but got shape {values.shape}. {remedy}"
-        )
+        raise ValueError(f"{what} needs the propensity of every class, [L], not {values.shape}. {remedy}")
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if len(bad):
         raise ValueError(
@@ -174,12 +172,10 @@ class PSNDCGAtK(_PropensityScored):
     with ``I_n = Σ_{j ≤ min(k, P_n)} 1 / log2(j + 1)`` for P_n positives, as in nDCG.
 
     Args:
-        k, name, dtype, by: see ``RankingMetric``.
-        propensities: float [L] in (0, 1], from ``tfxc.metrics.propensities``; required.
+        k, propensities, name, dtype, by: see ``PSPAtK``.
 
     Raises:
-        ValueError: for missing propensities, or some outside (0, 1].
-        tf.errors.InvalidArgumentError: in ``update_state``, for a label or ranked id without a propensity.
+        ValueError, tf.errors.InvalidArgumentError: as ``PSPAtK``.
 
     Example:
         >>> metric = PSNDCGAtK(2, propensities=[0.5, 0.1, 1.0])

@@ -170,9 +170,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
         if self.by is None:
             return
         if average == "all":
-            raise ValueError(
-                'Groups of classes need average="labelled": an example without a label has none.'
-            )
+            raise ValueError('Groups of classes need average="labelled": examples without a label have none.')
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._groups, shape = tf.constant(self.by.ids), (len(self.by.names),)
         self._group_total = self.add_weight(name="group_total", shape=shape, initializer="zeros")

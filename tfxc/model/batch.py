@@ -12,7 +12,7 @@ from tfxc.callbacks.sampler_refresh import warn_without_refresh
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries
-from tfxc.metrics.ties import mostly_tied
+from tfxc.metrics.ties import mostly_tied, warned_of_ties
 from tfxc.model.checks import (
     refuse_class_weight,
     refuse_consumed,
@@ -142,6 +142,9 @@ class BatchMixin:
         ids = tf.pad(ids, [[0, 0], [0, max(self._num_ranked - num_ranked, 0)]], constant_values=PADDING)
         self._track(loss.reduce(losses, sample_weight), query)
         return updated_metrics(self, x, labels, ids, sample_weight)
+
+    def _warned_of_ties(self):
+        return warned_of_ties(self._share_tied.value)
 
     def _track(self, value, examples):
         """Adds the loss of a batch, or a replica's share of it, to the mean, weighted by its examples."""

@@ -18,7 +18,6 @@ from tfxc._keras.training import (
 from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
 from tfxc.layers.head import Head
-from tfxc.metrics.ties import warned_of_ties
 from tfxc.model.batch import BatchMixin
 from tfxc.model.checks import (
     compile_options,
@@ -198,7 +197,7 @@ class ExtremeClassifier(
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An error begins with what is wrong."""
         self._freshen(x)
-        with clean_errors(), warned_of_ties(self._share_tied.value):
+        with clean_errors(), self._warned_of_ties():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):

@@ -59,9 +59,7 @@ def checked_inputs(table, query, class_ids, row_offset, name="class_ids"):
     query = tf.cast(query, rows_dtype(table))
     class_ids = fitting_int32(class_ids, name)
     if class_ids.dtype != tf.int32:
-        raise ValueError(
-            f"{name} must be int32, but are {class_ids.dtype.name}. Cast them: tf.cast(ids, tf.int32)."
-        )
+        raise ValueError(f"{name} must be int32, not {class_ids.dtype.name}: take tf.cast(ids, tf.int32).")
     fits = (
         query.shape.rank in (2, None)
         and class_ids.shape.rank in (2, None)

@@ -109,9 +109,7 @@ def _calibration(measured, head):
     yield "<h2>Calibration</h2>"
     bins = measured.calibration
     if bins is None:
-        yield _faint(
-            "The scores of this loss are no probabilities, so there is nothing to compare with hits."
-        )
+        yield _faint("Scores of this loss are no probabilities, so there is nothing to compare with hits.")
         return
     shown = np.flatnonzero(bins.num)
     num = bins.num[shown]

@@ -25,10 +25,8 @@ class BlockTopK:
     If k is large, a carry holds the k best as of a while ago, and whatever was above the last of these since
     then; they are ranked when they have become three times as many.
 
-    Args:
-        k: int32 scalar.
-        exclude: None or int32 class ids [N, X] that never rank, padded with -1.
-        passes: None, or a function from class ids [1, b] to which of them rank, bool [N or 1, b].
+    Classes that never rank are ``exclude``, None or int32 [N, X] padded with -1, and those for which
+    ``passes``, None or a function from class ids [1, b] to bool [N or 1, b], is false.
     """
 
     def __init__(self, k, exclude=None, passes=None):

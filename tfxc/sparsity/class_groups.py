@@ -81,9 +81,7 @@ def _examples(labels, num_classes):
         if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
             raise ValueError(f"labels must be integers [N, P], but are {labels.dtype} {labels.shape}.")
         if labels.size and not -1 <= labels.min() <= labels.max() < num_classes:
-            raise ValueError(
-                f"labels must be in [-1, {num_classes}), but are {labels.min()} to {labels.max()}."
-            )
+            raise ValueError(f"labels must be in [-1, {num_classes}), not {labels.min()} to {labels.max()}.")
         rows, slots = np.nonzero(labels >= 0)
         ones = np.ones(len(rows), np.float32)
         examples = scipy.sparse.csr_matrix((ones, (rows, labels[rows, slots])), (len(labels), num_classes))
