@@ -25,11 +25,10 @@ def sasrec(
     part, by root mean square, and has no dropout inside the attention: less to compute than in the published
     form.
 
-    Inputs: "items", int32 [B, T], class ids + 1, padded with 0 in front, as in the datasets of
-    ``tfxc.data``, or behind; any other id is an error. A row may hold several histories with a 0 between
-    them, as of ``sequence_training_dataset(packed=True)``: each has the queries that it has in a row of its
-    own. So leave unknown items out, and write no 0 for them. Outputs: queries [B, T, D], with padded
-    positions masked.
+    Inputs: "items", int32 [B, T], class ids + 1, padded with 0 in front, as in the datasets of ``tfxc.data``,
+    or behind; any other id is an error. A row may hold several histories with a 0 between them, as of
+    ``sequence_training_dataset(packed=True)``: each has the queries that it has in a row of its own. So leave
+    unknown items out, and write no 0 for them. Outputs: queries [B, T, D], with padded positions masked.
 
     Args:
         num_classes: L, the number of items.

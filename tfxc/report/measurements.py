@@ -24,16 +24,12 @@ ODDS = np.arange(-20, 11)
 class Calibration(NamedTuple):
     """Examples in bins by the probability of their best class.
 
-    Attributes:
-        num: int64 [bins], the examples.
-        predicted: float64 [bins], the sum of the probabilities.
-        observed: float64 [bins], the sum of hits; for a softmax over several labels each hit is the label's
-            share, one over the number of labels.
+    For a softmax over several labels a hit counts as the label's share, one over the number of labels.
     """
 
-    num: np.ndarray
-    predicted: np.ndarray
-    observed: np.ndarray
+    num: np.ndarray  # int64 [bins], the examples
+    predicted: np.ndarray  # float64 [bins], the sum of the probabilities
+    observed: np.ndarray  # float64 [bins], the sum of hits
 
     @property
     def error(self) -> float:
@@ -42,27 +38,17 @@ class Calibration(NamedTuple):
 
 
 class Measurements(NamedTuple):
-    """Sums over the examples of the data.
+    """Sums over the examples of the data."""
 
-    Attributes:
-        k: how many classes were recommended for each example.
-        num_examples: those with a label.
-        metrics: the loss and ranking metrics, by name.
-        first, recommended, labels, found: int64 [L], how often a class ranked first, was among the k best,
-            was a label, and was a label among the k best.
-        calibration: None where scores are no probabilities.
-        proposal: means over the sampler's ``ProposalQuality``, by name; None where it is not known.
-    """
-
-    k: int
-    num_examples: int
-    metrics: dict[str, float]
-    first: np.ndarray
-    recommended: np.ndarray
-    labels: np.ndarray
-    found: np.ndarray
-    calibration: Calibration | None
-    proposal: dict[str, float] | None
+    k: int  # how many classes were recommended for each example
+    num_examples: int  # those with a label
+    metrics: dict[str, float]  # the loss and ranking metrics, by name
+    first: np.ndarray  # int64 [L], how often a class ranked first
+    recommended: np.ndarray  # int64 [L], how often it was among the k best
+    labels: np.ndarray  # int64 [L], how often it was a label
+    found: np.ndarray  # int64 [L], how often it was a label among the k best
+    calibration: Calibration | None  # None where scores are no probabilities
+    proposal: dict[str, float] | None  # means of the sampler's ProposalQuality by name, where it is known
 
     def figures(self, counts: np.ndarray | None) -> dict[str, float]:
         """The metrics, and those of the recommended classes by training counts [L]; None: by the labels."""

@@ -23,33 +23,20 @@ class Tiles(NamedTuple):
     """The rows of classes cell by cell, and separately those of H classes that every query scans.
 
     Empty slots fill up the last tile of a cell.
-
-    Attributes:
-        centres: float32 [C, D], the mean of each cell.
-        reaches: float32 [C], how far members reach from the mean, see ``cells.moments``.
-        offsets: int32 [C + 1]: cell c has the tiles ``offsets[c]`` to before ``offsets[c + 1]``.
-        members: int32 [T, S], class ids, -1 in empty slots.
-        places: int32 [L], the slot of each class, an index into the flat ``members``; for scanned classes T·S
-            and more.
-        rows: [T, S, D]: float32 vectors; or, in fewer bits, their differences from the means of their cells.
-        scales: bfloat16 [T, S], the factors of int8 rows; for other rows [0, S].
-        scanned: int32 [H], the ids of scanned classes.
-        scanned_columns: [D, H], their vectors as columns, which a product with few queries reads faster;
-            float32 if ``rows`` are, else int16: these are whole and long vectors, no differences from a mean,
-            and 8 bits would lose more of them than of all rows.
-        scanned_scales: float32 [H], the factors of int16 columns; for others [0].
     """
 
-    centres: np.ndarray
-    reaches: np.ndarray
-    offsets: np.ndarray
-    members: np.ndarray
-    places: np.ndarray
-    rows: np.ndarray
-    scales: np.ndarray
-    scanned: np.ndarray
+    centres: np.ndarray  # float32 [C, D], the mean of each cell
+    reaches: np.ndarray  # float32 [C], how far members reach from the mean, see cells.moments
+    offsets: np.ndarray  # int32 [C + 1]: cell c has the tiles offsets[c] to before offsets[c + 1]
+    members: np.ndarray  # int32 [T, S], class ids, -1 in empty slots
+    places: np.ndarray  # int32 [L], the slot of each class in the flat members; of scanned ones T·S and more
+    rows: np.ndarray  # [T, S, D]: float32 vectors; in fewer bits, their differences from the means of cells
+    scales: np.ndarray  # bfloat16 [T, S], the factors of int8 rows; for other rows [0, S]
+    scanned: np.ndarray  # int32 [H], the ids of scanned classes
+    # [D, H], their vectors as columns, which a product with few queries reads faster; float32 if rows are,
+    # else int16: these are whole and long vectors, of which 8 bits would lose more than of all rows.
     scanned_columns: np.ndarray
-    scanned_scales: np.ndarray
+    scanned_scales: np.ndarray  # float32 [H], the factors of int16 columns; for others [0]
 
 
 class Kept(NamedTuple):

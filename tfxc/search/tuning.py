@@ -21,18 +21,11 @@ _MOST_SCANNED = 4  # at most 1/4 of all classes is scanned; with more, scoring a
 def cheapest(head, query, best, recall, numbers_of_cells, steps):
     """The cells and scanned classes at which a query costs least.
 
-    Of more than a million classes it cuts a sample each way, and all classes the cheapest way alone.
-
-    Args:
-        head: has the class vectors.
-        query: float32 [n, E], effective queries, with their ``BestClasses`` ``best`` [n, k].
-        recall: the share of them to find, in (0, 1].
-        numbers_of_cells: set of ints, for ``cut_into_cells``. The smallest number is cut with and without
-            cells of their own for long vectors; larger ones the better way, as long as they cost less.
-        steps: numbers of scanned classes to consider; see ``scan_steps``.
-
-    Returns:
-        ``Cells`` of all classes, the ids of those to scan, int32 [H], and the ``Answers`` that chose them.
+    Returns ``Cells`` of all classes, the ids int32 [H] of those to scan, and the ``Answers`` that chose them.
+    ``recall`` is the share to find of the ``BestClasses`` [n, k] of effective queries [n, E]. The smallest of
+    the numbers of cells is cut with and without cells of their own for long vectors; larger ones the better
+    way, as long as they cost less. ``steps`` are the numbers of scanned classes to consider. Of more than a
+    million classes it cuts a sample each way, and all classes the cheapest way alone.
     """
     lengths = lengths_of(head)  # first: it names a class vector that is not finite
     answers = Answers.of(query, best.scores[:, -1].numpy())

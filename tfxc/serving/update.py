@@ -62,8 +62,7 @@ def update(
             an ``EncodedHead`` gives (``export_item_encoder``).
         removed: names of classes.
         biases: float [n], needed for a head with biases, refused for others.
-        attributes: of an export with attributes, those of the n classes, as for
-            ``ExtremeClassifier.export``.
+        attributes: of an export with attributes, those of the n classes, as for ``ExtremeClassifier.export``.
 
     Raises:
         ValueError: if the folder is no such export of this release, or something is at the new path; for
