@@ -125,9 +125,8 @@ def test_a_set_has_no_order_but_the_keys_of_a_dict_have(form):
 
 def test_first_repeated():
     assert first_repeated(pa.array(["b", "", "a", "", "b"])) == ""
-    assert (
-        first_repeated(pa.array(["b", "", "a"])) is None and first_repeated(pa.array([], pa.string())) is None
-    )
+    for names in (["b", "", "a"], []):
+        assert first_repeated(pa.array(names, pa.string())) is None
 
 
 def test_distinct_names_are_found_in_little_memory():
@@ -141,9 +140,8 @@ def test_distinct_names_are_found_in_little_memory():
 @pytest.mark.traced
 def test_names_of_a_graph_are_refused_with_what_looks_them_up():
     data = tf.data.Dataset.from_tensor_slices(["b", "a"]).batch(2)
+    vocabulary = tfxc.data.Vocabulary(["a", "b"])
     with pytest.raises(ValueError, match="tensor of a graph.* map keras.layers.StringLookup"):
-        data.map(tfxc.data.Vocabulary(["a", "b"]).encode)
-    lookup = keras.layers.StringLookup(
-        num_oov_indices=0, vocabulary=list(tfxc.data.Vocabulary(["a", "b"]).names)
-    )
+        data.map(vocabulary.encode)
+    lookup = keras.layers.StringLookup(num_oov_indices=0, vocabulary=list(vocabulary.names))
     assert next(iter(data.map(lookup))).numpy().tolist() == [1, 0]

@@ -43,9 +43,8 @@ def collected(dataset):
     return [row for items, labels in batches for row in zip(items.tolist(), labels.tolist(), strict=True)]
 
 
-EVERY_WINDOW = pytest.mark.parametrize(
-    ("windows", "max_length"), [("all", 1), ("last", 3), ("all", 3), ("all", 20)]
-)
+WINDOWS = [("all", 1), ("last", 3), ("all", 3), ("all", 20)]
+EVERY_WINDOW = pytest.mark.parametrize(("windows", "max_length"), WINDOWS)
 
 
 @EVERY_WINDOW
@@ -54,9 +53,8 @@ def test_rows_match_the_reference(windows, max_length):
     rows = reference_rows(sequences, max_length, windows)
     kept = sequence_training_dataset(sequences, max_length, 5, windows, seed=None)
     assert collected(kept) == rows
-    assert sorted(collected(sequence_training_dataset(sequences, max_length, 5, windows, seed=1))) == sorted(
-        rows
-    )
+    shuffled = sequence_training_dataset(sequences, max_length, 5, windows, seed=1)
+    assert sorted(collected(shuffled)) == sorted(rows)
 
 
 def histories_in(rows):
@@ -86,9 +84,8 @@ def test_element_spec():
     items, labels = sequence_training_dataset(random_sequences(5), 3, 2).element_spec
     assert items.shape.as_list() == labels.shape.as_list() == [None, 3]
     assert items.dtype == labels.dtype == "int32"
-    inputs, labels = sequence_evaluation_dataset(
-        Sequences.from_lists(["abc"]), 3, 2, exclude_seen=True
-    ).element_spec
+    dataset = sequence_evaluation_dataset(Sequences.from_lists(["abc"]), 3, 2, exclude_seen=True)
+    inputs, labels = dataset.element_spec
     assert inputs["items"].shape.as_list() == labels.shape.as_list() == [None, 3]
     assert inputs["exclude"].shape.as_list() == [None, None] and inputs["exclude"].dtype == "int32"
 

@@ -61,25 +61,22 @@ def log_of_times(times, kind=None):
 )
 def test_odd_files(case, reader, tmp_path):
     path = written(tmp_path, case["text"], case.get("file", "log.csv"), case.get("written", "utf-8"))
-    roles = case.get(
-        "roles", ["u", "i", "t"] if case["text"].split("\n")[0].strip().endswith("t") else ["u", "i"]
-    )
+    has_times = case["text"].split("\n")[0].strip().endswith("t")
+    roles = case.get("roles", ["u", "i", "t"] if has_times else ["u", "i"])
     options = case.get("options", {})
     if "vocabulary" in case:
         options["vocabulary"] = Vocabulary(case["vocabulary"], "NFC")
     told = pytest.warns(UserWarning, match=case["warns"]) if "warns" in case else contextlib.nullcontext()
-    refused = (
-        pytest.raises(ValueError, match=case["raises"]) if "raises" in case else contextlib.nullcontext()
-    )
+    refused = pytest.raises(ValueError, match=case.get("raises"))
+    refused = refused if "raises" in case else contextlib.nullcontext()
     with told, refused:
         log = READERS[reader](path, *roles, **options)
     if "names" in case:
         assert names_of(log) == case["names"]
     if "times" in case:
         times = log.times if log.times.dtype.kind == "M" else (log.times * 1e6).astype("datetime64[us]")
-        assert times.astype("datetime64[us]").tolist() == [
-            datetime.datetime.fromisoformat(own) for own in case["times"]
-        ]
+        want = list(map(datetime.datetime.fromisoformat, case["times"]))
+        assert times.astype("datetime64[us]").tolist() == want
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -315,9 +312,8 @@ def test_sources_that_cannot_be_read(tmp_path):
 def test_rows_of_several_text_files_are_counted_through_them(tmp_path):
     texts = ["u,i\na,x\nb\n", "i,u\n,c\ny,d\nz\n"]
     paths = [written(tmp_path, text, f"{number}.csv") for number, text in enumerate(texts)]
-    with pytest.raises(
-        ValueError, match="(?s)3 bad of 5 rows.*row 1: found 1 .*row 2: the item id.*row 4: found"
-    ):
+    message = "(?s)3 bad of 5 rows.*row 1: found 1 .*row 2: the item id.*row 4: found"
+    with pytest.raises(ValueError, match=message):
         from_frame(paths, "u", "i")
     with pytest.warns(UserWarning, match="3 bad of 5"):
         assert names_of(from_frame(paths, "u", "i", on_error="skip")) == {"a": ["x"], "d": ["y"]}
@@ -332,9 +328,8 @@ def test_folders_that_name_a_partition(days, tmp_path):
     log = from_frame(tmp_path, "u", "i", "day")
     assert names_of(log) == {"ann": ["rum", "tea"]} and log.times[1] == np.datetime64("2024-01-02")
     log = from_frame(tmp_path, "user", "i", columns=["day"])
-    assert log.user_ids == ["001 %", "000 %"] and (log.columns["day"].vocabulary is None) == (
-        "-" not in days[0]
-    )
+    assert log.user_ids == ["001 %", "000 %"]
+    assert (log.columns["day"].vocabulary is None) == ("-" not in days[0])
 
 
 def test_folders_that_name_numbers_and_texts_name_texts(tmp_path):

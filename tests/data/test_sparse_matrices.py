@@ -67,9 +67,8 @@ def test_what_hand_made_files_hold(tmp_path):
 
 def test_ids_from_one_are_told_and_read(tmp_path):
     path = written(tmp_path, "t.txt", "2 3 4\n1,4 1:0.5 3:1\n2 2:2\n")
-    with pytest.raises(
-        ValueError, match="label 4 of 4: ids are 0 to 3\nId 0 .* seem to count from 1, pass first_id=1"
-    ):
+    message = "label 4 of 4: ids are 0 to 3\nId 0 .* seem to count from 1, pass first_id=1"
+    with pytest.raises(ValueError, match=message):
         read_extreme_classification(path)
     points = read_extreme_classification(path, first_id=1)
     assert points.features.toarray().tolist() == [[0.5, 0, 1], [0, 2, 0]]

@@ -17,9 +17,8 @@ def rows_of(table):
 
 
 def test_string_views_become_strings():
-    frame = polars.DataFrame(
-        {"a": ["x", "y", None], "b": ["p", None, "p"]}, schema_overrides={"b": polars.Categorical}
-    )
+    columns = {"a": ["x", "y", None], "b": ["p", None, "p"]}
+    frame = polars.DataFrame(columns, schema_overrides={"b": polars.Categorical})
     table = open_table(frame, ["b", "a"], [], BadRows("t", "row"))
     assert table.schema.names == ["b", "a"] and set(table.schema.types) == {pa.large_string()}
     assert rows_of(table) == [{"b": "p", "a": "x"}, {"b": None, "a": "y"}, {"b": "p", "a": None}]

@@ -131,8 +131,7 @@ def test_zeros_and_an_empty_batch(family):
 def test_in_a_graph_of_unknown_batch_size(family):
     draw, hashed = FAMILIES[family]
     parameters = draw(9, 3, 4, 0)
-    traced = tf.function(
-        lambda x: hashed(x, 4, **parameters), input_signature=[tf.TensorSpec([None, 9], tf.float32)]
-    )
+    spec = tf.TensorSpec([None, 9], tf.float32)
+    traced = tf.function(lambda x: hashed(x, 4, **parameters), input_signature=[spec])
     vectors = sparse_vectors(20, 9, share=0.3).astype(np.float32)
     np.testing.assert_array_equal(traced(vectors), codes_of(family, vectors, 3, 4))

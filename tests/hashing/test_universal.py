@@ -8,9 +8,8 @@ from tfxc.hashing.universal import UniversalHash, next_prime, universal_coeffici
 
 
 def make_family(num_keys, num_buckets, num_functions=3, seed=0):
-    return UniversalHash(
-        tf.constant(universal_coefficients(num_keys, range(num_functions), seed)), num_keys, num_buckets
-    )
+    coefficients = universal_coefficients(num_keys, range(num_functions), seed)
+    return UniversalHash(tf.constant(coefficients), num_keys, num_buckets)
 
 
 @pytest.mark.parametrize("num_keys", [1, 2, 3, 100, 1_000_000, 2**31 - 1])

@@ -37,9 +37,8 @@ def test_what_was_traced_follows_what_a_normalization_is_told(by, tmp_path):
     def made(shift):
         normalized = keras.layers.Normalization()
         normalized.adapt(10 + shift * x)
-        return make_model(
-            encoder=keras.Sequential([keras.Input(x.shape[1:]), normalized, keras.layers.Dense(8)])
-        )
+        encoder = keras.Sequential([keras.Input(x.shape[1:]), normalized, keras.layers.Dense(8)])
+        return make_model(encoder=encoder)
 
     model, other = made(1), made(5)
     other.set_weights([*other.get_weights()[:3], *model.get_weights()[3:]])
@@ -65,9 +64,8 @@ def test_class_vectors_are_by_what_a_normalization_of_the_item_encoder_is_told(b
     def made(scale):
         normalized = keras.layers.Normalization()
         normalized.adapt(scale * items)
-        item_encoder = keras.Sequential(
-            [keras.Input(x.shape[1:]), normalized, keras.layers.Dense(x.shape[1])]
-        )
+        layers = [keras.Input(x.shape[1:]), normalized, keras.layers.Dense(x.shape[1])]
+        item_encoder = keras.Sequential(layers)
         return make_model(head=tfxc.layers.EncodedHead(item_encoder, items))
 
     model, other = made(1), made(10)

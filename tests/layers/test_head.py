@@ -297,11 +297,9 @@ def check_log_sum(head, tolerance=1e-5):
         if isinstance(gradient, tf.IndexedSlices):
             first = head.row_offset if is_dense and gradient.values.shape.rank == 2 else 0
             assert set((gradient.indices.numpy() - first).tolist()) <= {3, 4, 6, 7, 9}
-    for summed, one_by_one in zip(*found, strict=True):
-        summed, one_by_one = (
-            tf.cast(tf.convert_to_tensor(part), tf.float32) for part in (summed, one_by_one)
-        )
-        np.testing.assert_allclose(summed, one_by_one, rtol=tolerance, atol=tolerance)
+    for parts in zip(*found, strict=True):
+        parts = (tf.cast(tf.convert_to_tensor(part), tf.float32) for part in parts)
+        np.testing.assert_allclose(*parts, rtol=tolerance, atol=tolerance)
 
 
 @EVERY_CONFIGURATION

@@ -172,9 +172,8 @@ def test_it_learns(activation, loss):
     x, y = learnable(400)
     encoder = keras.Sequential([dense_encoder(), keras.layers.Dense(32, activation="relu")])
     head = MACHHead(NUM_CLASSES, 10, 6, activation=activation, seed=0)
-    model = make_model(
-        None, loss, head, encoder, optimizer=optimizers.LazyAdam(0.04), metrics=[metrics.PrecisionAtK(1)]
-    )
+    options = {"optimizer": optimizers.LazyAdam(0.04), "metrics": [metrics.PrecisionAtK(1)]}
+    model = make_model(None, loss, head, encoder, **options)
     history = model.fit(x, y, validation_data=(x, y), epochs=8, batch_size=50, verbose=0).history
     assert history["val_loss"][-1] < 0.6 * history["val_loss"][0]
     assert history["val_precision_at_1"][-1] > 0.6

@@ -92,9 +92,8 @@ def test_heads_that_do_not_fit_together(other, message):
 
 
 def test_how_they_started_and_whether_they_train_on_has_no_part_in_it():
-    heads = [
-        make_head(first, kernel_initializer=keras.initializers.RandomNormal(seed=first)) for first in (0, 2)
-    ]
+    starts = {first: keras.initializers.RandomNormal(seed=first) for first in (0, 2)}
+    heads = [make_head(first, kernel_initializer=start) for first, start in starts.items()]
     heads[0].trainable = False
     merged, query = merge_mach_heads(heads), queries(3, 8)
     check_mean(merged, heads, query)

@@ -138,9 +138,8 @@ def test_sequence_ids_reach_the_sampler():
 
 def encoder_of_two(names="bc"):
     b, c = (keras.Input((DIM,), name=name) for name in names)
-    return keras.Model(
-        {names[0]: b, names[1]: c}, keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c]))
-    )
+    query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([b, c]))
+    return keras.Model({names[0]: b, names[1]: c}, query)
 
 
 @pytest.mark.long

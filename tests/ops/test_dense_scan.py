@@ -154,9 +154,8 @@ def test_logits_of_every_size(reduction, largest, copies):
     reduced, _, _ = dense_scan(*given, num_classes=len(x), reduction=reduction)
     (want,), (slopes,) = reduced_by_hand(x[np.newaxis].astype(np.float64), reduction)
     np.testing.assert_allclose(reduced, np.full(50, want), rtol=3e-6, atol=1e-35)
-    _, of_rows, _ = dense_scan_gradient(
-        *given, reduced, tf.fill([50], 1 / 50), num_classes=len(x), reduction=reduction
-    )
+    upstream = tf.fill([50], 1 / 50)
+    _, of_rows, _ = dense_scan_gradient(*given, reduced, upstream, num_classes=len(x), reduction=reduction)
     rtol = 1e-6 + 1e-7 * abs(float(reduced[0]))  # what rounding the log-sum-exp comes to
     np.testing.assert_allclose(of_rows[:, 0], slopes, rtol=rtol, atol=1e-29)
 

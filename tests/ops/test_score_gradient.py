@@ -26,9 +26,8 @@ EVERY_SOURCE = pytest.mark.parametrize("source", SOURCES)
 def random_variables(rule, shape, dtype=tf.float32):
     random = np.random.default_rng(0)
     table = tf.Variable(tf.cast(random.normal(size=shape), dtype))
-    return [table] + [
-        tf.Variable(random.uniform(0.1, 1, own).astype(np.float32)) for own in RULES[rule][2](shape)
-    ]
+    slots = [random.uniform(0.1, 1, own).astype(np.float32) for own in RULES[rule][2](shape)]
+    return [table, *map(tf.Variable, slots)]
 
 
 def step(source, rule, variables, ids, changed=lambda gradient: gradient, **options):

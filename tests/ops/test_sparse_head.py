@@ -57,9 +57,8 @@ def test_logits_that_are_more_than_the_caches_hold(size):
 @REDUCTIONS
 def test_reductions(path, shape, reduction):
     problem, random = Problem(*shape), np.random.default_rng(3)
-    upstream, for_labels = (
-        random.normal(size=size).astype(np.float32) for size in (len(problem.query), problem.ids.shape)
-    )
+    sizes = len(problem.query), problem.ids.shape
+    upstream, for_labels = (random.normal(size=size).astype(np.float32) for size in sizes)
     check_reduction(problem, reduction, upstream, for_labels)
 
 

@@ -139,9 +139,8 @@ CHANGES = {  # of class vectors, and the number of these that must be hashed
 def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monkeypatch, family, change):
     """Each vector lies on the border of a bit of SimHash, so how a product is rounded decides on that bit."""
     monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 70)
-    sampler, whole, resumed = (
-        built(LSH(5, num_tables=60, num_bits=5, family=family, seed=5), 300, 7) for _ in range(3)
-    )
+    options = {"num_tables": 60, "num_bits": 5, "family": family, "seed": 5}
+    sampler, whole, resumed = (built(LSH(5, **options), 300, 7) for _ in range(3))
     vectors = queries(300, 7)
     if family == "simhash":
         normals = tf_variable(sampler.projections).numpy().T

@@ -52,9 +52,8 @@ def test_distribution_before_and_after_refresh(variant, num_classes):
 
 @pytest.mark.parametrize("variant", ["rq", "pq"])
 def test_distribution_over_many_classes(variant):
-    sampler = refreshed(
-        make(50, variant, num_codewords=16), clustered(20_000, 16, num_clusters=40, scale=0.7)
-    )
+    vectors = clustered(20_000, 16, num_clusters=40, scale=0.7)
+    sampler = refreshed(make(50, variant, num_codewords=16), vectors)
     check_distribution(sampler, 16, num_draws=1_000_000)
 
 

@@ -87,9 +87,8 @@ def test_classes_gather_around_the_nearest_mean():
     cells = gather_around(head_of(vectors), centres)
     nearest = np.square(vectors[:, np.newaxis] - centres).sum(2).argmin(1)
     parts = np.split(cells.members, cells.offsets[1:-1])
-    assert [sorted(part) for part in parts] == [
-        np.flatnonzero(nearest == cell).tolist() for cell in np.unique(nearest)
-    ]
+    want = [np.flatnonzero(nearest == cell).tolist() for cell in np.unique(nearest)]
+    assert [sorted(part) for part in parts] == want
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 40])
