@@ -1,4 +1,5 @@
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -200,6 +201,8 @@ def test_a_vocabulary_belongs_to_the_model_that_trains_with_it():
     other = made_with(vocabulary)
     with pytest.raises(ValueError, match="belongs to another model, .*: make one for each model"):
         other.fit(log(0, 0, 4), verbose=0)
+    copied = pickle.loads(pickle.dumps(vocabulary))  # which belongs to none
+    made_with(copied).fit(log(0, 0, 4), verbose=0)
 
 
 def test_a_strategy_is_refused_by_name(monkeypatch):

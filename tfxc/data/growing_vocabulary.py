@@ -3,7 +3,6 @@
 import json
 import os
 from collections import deque
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,10 @@ from tfxc.data.vocabulary import Vocabulary
 
 NEW_CLASSES = "new_classes"  # the input by which a batch tells a model which rows have other names
 _AHEAD = 2  # batches
+
+
+def _no_model():
+    return None
 
 
 class GrowingVocabulary(Vocabulary):
@@ -72,7 +75,7 @@ class GrowingVocabulary(Vocabulary):
         # Steps of training move these: how many rows have names, and how many batches were trained on.
         self.num_given = tf.Variable(0, trainable=False)
         self.num_batches = tf.Variable(0, trainable=False, dtype=tf.int64)
-        self.owner: Callable = lambda: None  # gives the model that trains it, or None
+        self.owner = _no_model  # a weak reference to the model that trains it
         self._trained = _Rows(self.capacity, self.half_life)
         self._changes: deque[_Change] = deque()
         self._num_followed = 0
@@ -80,6 +83,9 @@ class GrowingVocabulary(Vocabulary):
     def get_config(self) -> dict[str, Any]:
         """The arguments by which another is made alike, without names."""
         return {"capacity": self.capacity, "half_life": self.half_life}
+
+    def __getstate__(self):
+        return {**vars(self), "owner": _no_model}  # a copy belongs to no model
 
     def __repr__(self) -> str:
         return f"GrowingVocabulary({len(self)} names of at most {self.capacity})"
