@@ -1,9 +1,5 @@
 """Optimizers: how they are made and built, and which variables they keep for a weight."""
 
-import functools
-
-import tensorflow as tf
-
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import constant, tf_variable
 
@@ -40,6 +36,10 @@ def start_optimizer(optimizer, learning_rate, name, **options):
         return
     options = {"weight_decay": None, "jit_compile": False, **options}
     keras.optimizers.Optimizer.__init__(optimizer, name=name, **options)
+    if callable(learning_rate) and not isinstance(
+        learning_rate, keras.optimizers.schedules.LearningRateSchedule
+    ):
+        raise ValueError("tf-keras calls a learning rate once only: give a LearningRateSchedule or a number.")
     if learning_rate is not None:
         optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
 
@@ -117,22 +117,13 @@ def constraint_of(optimizer, index, variable):
 def add_slot(optimizer, variable, name, shape, initial_value, dtype=None):
     """A new slot of a weight, on its device, in its dtype unless given, or in float32 for bfloat16."""
     dtype = dtype or ("float32" if variable.dtype == "bfloat16" else variable.dtype)
-    if IS_KERAS_3:
-        with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
-            return optimizer.add_variable(
-                shape=shape,
-                initializer=constant(initial_value),  # Keras's own makes a second tensor of that size
-                dtype=dtype,
-                name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
-            )
-    # A function, so that the slot is filled on its own device, which may be another machine's.
-    fill = functools.partial(tf.fill, shape, tf.cast(initial_value, dtype))
-    if dtype == variable.dtype:
-        return optimizer.add_variable_from_reference(variable, name, initial_value=fill)
-    with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
-        slot = tf.Variable(fill, name=f"{name}/{variable._shared_name}", trainable=False)
-    optimizer._variables.append(slot)
-    return slot
+    with optimizer._distribution_strategy.extended.colocate_vars_with(tf_variable(variable)):
+        return optimizer.add_variable(
+            shape=shape,
+            initializer=constant(initial_value),  # Keras's own makes a second tensor of that size
+            dtype=dtype,
+            name=f"{getattr(variable, 'path', variable.name).replace('/', '_').replace(':', '_')}_{name}",
+        )
 
 
 _ADAM_SLOTS = {"_momentums": "momentum", "_velocities": "velocity", "_velocity_hats": "velocity_hat"}

@@ -153,8 +153,10 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
                 message += f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log "
                 message += f'with time_format="{unit}".'
             elif len(in_train):
-                message += f" No sequence has items before and after the start of {name}, as its examples "
-                message += "need: split sessions, which are too short for that, by ratio_split or leave_last_out."
+                message += (
+                    f" No sequence has items before and after the start of {name}, as its examples need: "
+                )
+                message += "split sessions, which are too short for that, by ratio_split or leave_last_out."
             raise ValueError(message)
     train = sequences.slices(in_train, 0, num_train[in_train])
     validation = sequences.slices(in_validation, 0, num_train[in_validation] + 1)
