@@ -234,6 +234,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
         for variable in map(tf_variable, self.variables):
             variable.assign(tf.zeros_like(variable))  # tf-keras resets scalars only
 
+    @infinity_is_meant()
     def result(self):
         """Returns the mean, a scalar; with groups a dict, see ``by``."""
         mean = super().result()

@@ -28,7 +28,6 @@ from tfxc.model.checks import (
 )
 from tfxc.model.fit import (
     bound_arguments,
-    clean_errors,
     clean_ranking,
     joined_by_callbacks,
     require_ready,
@@ -197,7 +196,7 @@ class ExtremeClassifier(
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An error begins with what is wrong."""
         self._freshen(x)
-        with clean_errors(), self._warned_of_ties():
+        with clean_ranking(), self._warned_of_ties():
             return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):

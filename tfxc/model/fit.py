@@ -118,6 +118,6 @@ class FitPosition(LogFreeCallback, FitCallback):
 
 @contextlib.contextmanager
 def clean_ranking():
-    """An error begins with what is wrong, and scores of no class may be infinite."""
+    """An error begins with what is wrong, and scores of no class, and means of no labels, are meant."""
     with clean_errors(), infinity_is_meant(in_graphs=False):
         yield
