@@ -91,6 +91,7 @@ def test_ties_by_chance(read, tmp_path):
 IDS = {
     "decimal": pa.array([decimal.Decimal(2), decimal.Decimal(1)], pa.decimal128(38, 0)),
     "scaled decimal": pa.array([decimal.Decimal("2.00"), decimal.Decimal("1.00")], pa.decimal128(38, 2)),
+    "narrow decimal": pa.array([decimal.Decimal(2), decimal.Decimal(1)], pa.decimal32(9, 0)),
     "binary": pa.array([b"2", b"1"], pa.binary()),
     "binary view": pa.array([b"2", b"1"], pa.binary_view()),
     "fixed size": pa.array([b"2", b"1"], pa.binary(1)),
@@ -147,7 +148,7 @@ def test_numbers_that_look_like_dates(times):
 
 
 def test_times_of_other_types():
-    for kind in (None, pa.decimal128(20, 2), pa.float32(), pa.dictionary(pa.int8(), pa.int64())):
+    for kind in (None, pa.decimal128(20, 2), pa.decimal64(9, 2), pa.float32(), pa.dictionary(pa.int8(), pa.int64())):
         assert from_frame(log_of_times([8, 5], kind), "u", "i", "t").times.tolist() == [8, 5]
     texts = pa.array(["2024-05-01", "2024-05-02"]).dictionary_encode()
     for frame in (log_of_times(texts), log_of_times(texts).to_pandas()):

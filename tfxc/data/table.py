@@ -34,9 +34,14 @@ class Table:
 
 
 def plain_schema(given: pa.Schema, columns: list[str]) -> pa.Schema:
-    """Returns the schema of some columns, without string views, which few functions of Arrow accept."""
-    kinds = [(name, given.field(name).type) for name in columns]
-    return pa.schema([(name, _PLAIN.get(without_categories(kind), kind)) for name, kind in kinds])
+    """Returns the schema of some columns, without types that few functions of Arrow accept."""
+    return pa.schema([(name, _plain(given.field(name).type)) for name in columns])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    own = without_categories(kind)
+    is_narrow = pa.types.is_decimal(own) and own.bit_width < 128
+    return pa.decimal128(38, own.scale) if is_narrow else _PLAIN.get(own, kind)
 
 
 def without_categories(kind: pa.DataType) -> pa.DataType:
