@@ -161,7 +161,7 @@ def read_csv(
 
 def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequences:
     """Returns the sequences of records, whose user, item and perhaps times are at some positions."""
-    roles = ["user", "item", *(f"time {number}" for number in range(1, len(positions) - 1))]
+    roles = ["user", "item", "time", "time of day"][: len(positions)]
     schema = pa.schema([(role, pa.large_string()) for role in roles])
     skipped: list[int] = []  # lines from 0
 

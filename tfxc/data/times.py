@@ -20,7 +20,7 @@ _LARGEST_NARROW = {pa.float16(): 2**11, pa.float32(): 2**24}
 _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 _NUM_SAMPLED = 1000
 _NO_TEXTS = pa.array([], pa.large_string())
-_UTC = r"\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
+_UTC = r"(?i)\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
 _ISO = "an ISO 8601 date; pass time_format for other dates"
 _BLANKS_BEFORE_OFFSET = r"\s+([+-]\d\d(?::?\d\d)?)$"
 _LEAP_SECOND = re.compile(r"(?<=\d\d:\d\d:)60")
@@ -136,7 +136,7 @@ class TimeColumn:
         digits = [str(value).strip().removesuffix(".0") for value in sample if str(value).strip()]
         dates = list(filter(_is_written_date, digits))  # others may stand for a missing one, such as 00000000
         if self._unit is None and 2 * len(dates) > len(digits):
-            if not self._is_text or len(dates[0]) > 8:
+            if not self._is_text or len(dates[0]) != 8:
                 form = "%Y%m%d%H%M%S%f"[: len(dates[0]) - 2]
                 raise ValueError(
                     f"The numbers of the column {self._name!r}, such as {dates[0]}, look like dates: pass "
@@ -281,10 +281,10 @@ def _mapped(column, parse) -> np.ndarray:
 
 
 def _is_written_date(digits: str) -> bool:
-    """Whether digits are a year from 1900 to 2100, a month and a day, and perhaps a time of day."""
-    if len(digits) not in (8, 12, 14, 17) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
+    """Whether digits are a year from 1900 to 2100, a month, and perhaps a day and a time of day."""
+    if len(digits) not in (6, 8, 10, 12, 14, 17) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
         return False
-    return _date(f"{digits[:8]}T{digits[8:14]}".rstrip("T")) is not None
+    return _date(f"{(digits + '01')[:8]}T{digits[8:14]}".rstrip("T")) is not None
 
 
 def _number(text: str | None) -> float | None:
