@@ -70,10 +70,11 @@ class File:
 
 
 def known_encoding(encoding: str | None) -> str | None:
-    """Returns the usual name of an encoding, None for UTF-8; ValueError for one that Python does not know."""
+    """Returns the usual name of an encoding, None for UTF-8; ValueError for one that is none of text."""
     try:
         name = "utf-8" if encoding is None else codecs.lookup(encoding).name
-    except LookupError as error:
+        "".encode(name)  # "base64" is a codec, too
+    except (LookupError, TypeError) as error:
         raise ValueError(
             f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
         ) from error
