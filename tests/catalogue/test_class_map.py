@@ -26,12 +26,15 @@ def test_numbers_are_names_too():
         (["a", "b", "a"], "'a' twice"),
         *((wrong, "must be a list of names") for wrong in ("a", iter("a"), {"a": 0}, {"a"}, 7)),
         (Vocabulary(["a"]), "must be a list of names"),
+        (["a", "7.0"], "1 names are classes.*'7.0' of '7'.*write integers"),
+        (["a", "caf\u00e9 "], "1 names are classes.*spell them as in model.class_names"),
+        (["7.0", "8.0"], "1 names are classes"),
         (range(2), "None of the 2 names is a class.* Pass names, not class ids"),
     ],
 )
 def test_other_names_are_refused(names, message):
     with pytest.raises(ValueError, match=message):
-        ClassMap(["a", "b"], names)
+        ClassMap(["a", "b", "7", "cafe\u0301"], names)
 
 
 def test_bytes_and_tensors_are_names():

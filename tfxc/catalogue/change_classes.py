@@ -67,11 +67,12 @@ def change_classes(
         A model like the given one, compiled if that was: fit, evaluate, save or export it like any other.
 
     Raises:
-        ValueError: for names that occur twice, are not a list, or of which the model knows none; a model
-            without class names, not built, consumed, over several replicas or machines; another living model
-            that holds weights which move; two layers of one name, of which one changes with the classes; an
-            encoder that makes a column of each class name, unless only an ``EmbeddingBag`` reads it; a head
-            whose classes cannot change (``MACHHead`` unless all ids stay).
+        ValueError: for names that occur twice, are not a list, or of which the model knows none, or one in
+            another spelling alone, such as "7" for "7.0"; a model without class names, not built, consumed,
+            over several replicas or machines; another living model that holds weights which move; two layers
+            of one name, of which one changes with the classes; an encoder that makes a column of each class
+            name, unless only an ``EmbeddingBag`` reads it; a head whose classes cannot change (``MACHHead``
+            unless all ids stay).
         TypeError: for an optimizer of unknown slots.
         OSError: if there is no space for the files.
 

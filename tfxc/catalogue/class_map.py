@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfxc.data.names import first_repeated, places_of
+from tfxc.data.vocabulary import normal_names
 from tfxc.serving.class_names import names_array
 
 
@@ -20,14 +21,15 @@ class ClassMap:
         old, self.names = _distinct(old_names, "The model's class names"), _distinct(names, "The names")
         self.new_ids = places_of(old, self.names)
         kept = np.flatnonzero(self.new_ids >= 0)
+        self.old_ids = np.full(len(self.names), -1)
+        self.old_ids[self.new_ids[kept]] = kept
+        _refuse_other_spelling(old.filter(pa.array(self.new_ids < 0)), self.names.take(pa.array(self.added)))
         if not len(kept):
             raise ValueError(
                 f"None of the {len(self.names)} names is a class of the model: the first are "
                 f"{self.names[0].as_py()!r} and {old[0].as_py()!r}. Pass names, not class ids, spelled as in "
                 "model.class_names."
             )
-        self.old_ids = np.full(len(self.names), -1)
-        self.old_ids[self.new_ids[kept]] = kept
 
     @cached_property
     def added(self):
@@ -54,6 +56,20 @@ class ClassMap:
     def num_added(self):
         """The number of classes by which the list grows; negative if it shrinks."""
         return len(self.old_ids) - len(self.new_ids)
+
+
+def _refuse_other_spelling(gone, added):
+    """Raises ValueError if a name that is gone is there in another spelling: its class would start anew."""
+    plain = [normal_names(names, "NFC") for names in (gone, added)]
+    own, other = (pc.replace_substring_regex(names, r"^(-?\d+)\.0$", r"\1") for names in plain)
+    found = pc.index_in(other, value_set=own)
+    if found.null_count < len(found):
+        where = found.is_valid().index(True).as_py()
+        raise ValueError(
+            f"{len(found) - found.null_count} names are classes of the model in another spelling, such as "
+            f"{added[where].as_py()!r} of {gone[found[where].as_py()].as_py()!r}, and would start anew: "
+            "spell them as in model.class_names. Ids that went through a float end in '.0': write integers."
+        )
 
 
 def _distinct(names, what):
