@@ -148,7 +148,8 @@ def test_numbers_that_look_like_dates(times):
 
 
 def test_times_of_other_types():
-    for kind in (None, pa.decimal128(20, 2), pa.decimal64(9, 2), pa.float32(), pa.dictionary(pa.int8(), pa.int64())):
+    decimals = pa.decimal128(20, 2), pa.decimal64(9, 2)
+    for kind in (None, *decimals, pa.float32(), pa.dictionary(pa.int8(), pa.int64())):
         assert from_frame(log_of_times([8, 5], kind), "u", "i", "t").times.tolist() == [8, 5]
     texts = pa.array(["2024-05-01", "2024-05-02"]).dictionary_encode()
     for frame in (log_of_times(texts), log_of_times(texts).to_pandas()):

@@ -16,7 +16,7 @@ from tfxc.data.warn import warn
 _SPELLINGS = pa.array(
     [
         *("NULL", "Null", "null", r"\N", "nan", "NaN", "NAN", "None", "none", "NONE"),
-        *("N/A", "n/a", "#N/A", "#NA", "NA", "<NA>", "NaT", "nil", "Nil", "NIL", "(null)", "<null>", "[NULL]"),
+        *("N/A", "n/a", "#N/A", "#NA", "NA", "<NA>", "NaT", "nil", "NIL", "(null)", "<null>", "[NULL]"),
         *("undefined", "unknown", "Unknown", "-nan", "-NaN", "#NULL!", "#REF!", "#VALUE!", "1.#QNAN"),
         *("-1", "(not set)"),  # of pandas.factorize and of web analytics
     ],

@@ -282,7 +282,8 @@ def _mapped(column, parse) -> np.ndarray:
 
 def _is_written_date(digits: str) -> bool:
     """Whether digits are a year from 1900 to 2100, a month, and perhaps a day and a time of day."""
-    if len(digits) not in (6, 8, 10, 12, 14, 17) or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
+    is_as_long = len(digits) in (6, 8, 10, 12, 14, 17)
+    if not is_as_long or not digits.isdecimal() or not 1900 <= int(digits[:4]) <= 2100:
         return False
     return _date(f"{(digits + '01')[:8]}T{digits[8:14]}".rstrip("T")) is not None
 
