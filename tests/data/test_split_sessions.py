@@ -27,11 +27,17 @@ def test_a_longer_silence_ends_a_session(gap, kind):
 
 @pytest.mark.parametrize(
     "gap",
-    ["half an hour", "30", "", -1, float("nan"), 1e300, f"{10**30}d", True, None, np.timedelta64("NaT")],
+    ["half an hour", "30", "", -1, float("nan"), 1e300, f"{10**30}d", True, None, np.timedelta64("NaT")]
+    + [np.timedelta64(1, "M")],
 )
 def test_what_is_no_gap(gap):
     with pytest.raises(ValueError, match="gap must be a duration such as '30min'"):
         split_sessions(log(SECONDS), gap)
+
+
+def test_numbers_that_are_no_seconds_are_told():
+    with pytest.warns(UserWarning, match='look like milliseconds since 1970.*time_format="ms"'):
+        assert len(split_sessions(log(1.7e12 + 1000 * SECONDS))) == 5
 
 
 def test_without_times():

@@ -6,6 +6,8 @@ from datetime import timedelta
 import numpy as np
 
 from tfxc.data.sequences import Sequences
+from tfxc.data.times import UNITS, unit_of
+from tfxc.data.warn import warn
 
 _GAP = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
@@ -35,6 +37,12 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
     """
     if sequences.times is None:
         raise ValueError("split_sessions needs sequences with times: read the log with its time column.")
+    unit = unit_of(sequences.times)
+    if unit is not None:
+        warn(
+            f"The times look like {UNITS[unit]} since 1970, but are taken for seconds, as the gap is: read "
+            f'the log with time_format="{unit}".'
+        )
     between = np.diff(sequences.times)
     limit = _gap(gap)
     is_long = between > (limit if between.dtype.kind == "m" else limit / np.timedelta64(1, "s"))
@@ -53,7 +61,8 @@ def _gap(gap) -> np.timedelta64:
     is_number = isinstance(gap, int | float | np.number) and not isinstance(gap, bool | np.timedelta64)
     own = np.timedelta64(round(gap * 10**6), "us") if is_number and abs(gap) < 2**43 else gap
     own = np.timedelta64(own) if isinstance(own, timedelta) else own
-    if not isinstance(own, np.timedelta64) or np.isnat(own) or own < np.timedelta64(0):
+    is_length = isinstance(own, np.timedelta64) and np.datetime_data(own.dtype)[0] not in ("Y", "M")
+    if not is_length or np.isnat(own) or own < np.timedelta64(0):
         raise ValueError(
             "gap must be a duration such as '30min' or '12h', a timedelta, or a number of seconds, but got "
             f"{gap!r}."
