@@ -142,7 +142,7 @@ def test_bad_points():
     with pytest.raises(ValueError, match="feature 1 of point 1 is nan"):
         LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
     from_one = scipy.sparse.csr_matrix((np.ones(2), [1, 2], [0, 1, 2]), (2, 2))
-    for wrong in (from_one, [[1], [1, 2]], np.float64([[1, np.nan], [0, 1]])):
+    for wrong in (from_one, [[1], [1, 2]], np.float64([[1, np.nan], [0, 1]]), [[1, -1], [-1, 1]]):
         with pytest.raises(ValueError, match="labels must be a matrix .* ids from 0, but: "):
             LabeledPoints(scipy.sparse.csr_matrix((2, 2)), wrong)
 

@@ -4,6 +4,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tfxc.data.names import first_repeated, places_of
 from tfxc.data.vocabulary import normal_names

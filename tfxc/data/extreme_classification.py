@@ -33,7 +33,7 @@ class LabeledPoints:
 
     Raises:
         ValueError: for what are no matrices of numbers, or have ids outside their shape; if they differ in N,
-            or a feature is infinite or NaN.
+            a label is negative, or a feature is infinite or NaN.
 
     Example:
         >>> features = scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 0]]))
@@ -86,6 +86,8 @@ def _canonical(matrix, dtype, name):
             own = scipy.sparse.csr_matrix(matrix, dtype=None if dtype is bool else dtype)
             if dtype is bool and own.dtype.kind == "f" and np.isnan(own.data).any():
                 raise ValueError("NaN is neither True nor False")
+            if dtype is bool and own.dtype.kind in "if" and (own.data < 0).any():
+                raise ValueError("some are negative: write 1 for yes and 0 for no, as by matrix > 0")
             own = own.astype(dtype, copy=False)
         own.check_format()  # SciPy makes matrices of ids that count from 1, in which the last has no column
     except (TypeError, ValueError) as error:
