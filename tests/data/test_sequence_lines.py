@@ -28,6 +28,8 @@ def test_given_vocabulary(tmp_path):
     with pytest.warns(UserWarning, match="1 bad of 3"):
         sessions = read_sessions(path, vocabulary=Vocabulary("ba"), on_error="skip")
     assert [session.tolist() for session in sessions] == [[1, 0], [0]]
+    with pytest.raises(ValueError, match="line 1: the item '7.0' is not in the vocabulary, but '7' is"):
+        read_sequences(written(tmp_path, "ann 7.0\n"), vocabulary=Vocabulary("7"))
 
 
 def test_bad_user_lines(tmp_path):
@@ -51,6 +53,13 @@ def test_empty_field(tmp_path):
 def test_empty_file(tmp_path, read):
     with pytest.raises(ValueError, match="holds no sequences"):
         read(written(tmp_path, "\n"))
+
+
+@pytest.mark.parametrize("read", [read_sequences, read_sessions])
+@pytest.mark.parametrize("line", ['{"user": 1, "items": [5, 6]}', "[5, 6]", '["tea", "milk"]', "[[5], [6]]"])
+def test_lists_of_json(line, read, tmp_path):
+    with pytest.raises(ValueError, match="holds JSON.*from_lists takes lists"):
+        read(written(tmp_path, f"{line}\n"))
 
 
 def test_lines_that_look_like_another_form_are_told(tmp_path):

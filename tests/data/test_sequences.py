@@ -64,6 +64,8 @@ def test_from_lists():
     assert [sequence.tolist() for sequence in sequences] == [[0, 1], [], [1]]
     assert Sequences.from_lists(["da"], LETTERS)[0].tolist() == [3, 0]
     assert len(Sequences.from_lists([])) == 0
+    with pytest.raises(ValueError, match="'7.0' is not in the vocabulary, but '7' is"):
+        Sequences.from_lists([["7.0"]], Vocabulary("7"))
     with pytest.raises(ValueError, match="'z' is not in the vocabulary"):
         Sequences.from_lists(["az"], LETTERS)
 

@@ -5,6 +5,7 @@ import csv
 import io
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
@@ -50,8 +51,11 @@ class LineReader:
         """Returns the first 64 KiB as text; ValueError for JSON, which has no fields or records."""
         with self._lines(None) as lines:
             head = lines.read(_HEAD).decode("utf-8", "replace").removeprefix(_MARK)
-        if head.startswith("{"):
-            raise ValueError(f"{self.path} holds JSON: tfxc.data.from_frame reads JSON lines (.jsonl).")
+        if re.match(r'\{|\[\s*["\[{\d]', head):
+            raise ValueError(
+                f"{self.path} holds JSON: tfxc.data.from_frame reads JSON lines (.jsonl) of an interaction "
+                "each, and tfxc.data.Sequences.from_lists takes lists of items."
+            )
         return head
 
     def __iter__(self) -> Iterator[str]:

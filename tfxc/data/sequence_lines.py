@@ -78,6 +78,7 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
     lines, ids = LineReader(path, on_error), name_ids(vocabulary)
     items, offsets = array("i"), array("q", [0])
     users: dict[str, int] = {}
+    lines.head()  # refuses JSON
     for fields in lines.fields(delimiter):
         if lines.number == 1 and is_typed(fields):
             warn(f"{path}: the first line names columns with their types, {fields}, and is left out.")
@@ -91,7 +92,8 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
             _check(fields, users if with_users else None)
             items.extend([ids[name] for name in fields[with_users:]])
         except KeyError as error:
-            lines.reject(f"the item {error.args[0]!r} is not in the vocabulary")
+            name = error.args[0]
+            lines.reject(f"the item {name!r} is not in the vocabulary{vocabulary.other_spelling(name)}")
         except ValueError as error:
             lines.reject(error)
         else:

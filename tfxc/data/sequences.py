@@ -130,7 +130,8 @@ class Sequences:
                 for number, names in enumerate(lists)
             ]
         except KeyError as error:
-            raise ValueError(f"The item {error.args[0]!r} is not in the vocabulary.") from None
+            other = vocabulary.other_spelling(error.args[0])
+            raise ValueError(f"The item {error.args[0]!r} is not in the vocabulary{other}.") from None
         offsets = np.cumsum([0] + [len(sequence) for sequence in encoded])
         items = np.array([i for sequence in encoded for i in sequence], np.int32)
         return cls(items, offsets, Vocabulary(ids) if vocabulary is None else vocabulary, user_ids)
