@@ -121,9 +121,17 @@ def test_data_without_an_example_are_refused():
     ):
         with pytest.raises(ValueError, match="(x|validation_data) holds no example: check what selects them"):
             call()
-    if IS_KERAS_3:  # tf-keras says by itself that there was no batch
-        with pytest.raises(ValueError, match="x holds no example: the data end before the first batch"):
-            model.predict(data.skip(2).map(lambda x, y: x).filter(lambda x: True), verbose=0)
+    none = data.skip(2).filter(lambda x, y: True)
+    for call in (
+        lambda: model.fit(none, verbose=0),
+        lambda: model.evaluate(none, verbose=0),
+        lambda: model.predict(none.map(lambda x, y: x), verbose=0),
+    ):
+        # tf-keras says by itself that there was no batch.
+        told = "x holds no example: the data end before the first batch" if IS_KERAS_3 else None
+        with pytest.raises(ValueError, match=told):
+            call()
+    assert "val_loss" not in model.fit(x, y, validation_data=none, verbose=0).history
 
 
 def test_loss_weights_are_refused():

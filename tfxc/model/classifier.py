@@ -50,6 +50,8 @@ from tfxc.model.step import build_parts, check_kinds, check_loss, require_sample
 from tfxc.samplers.sampler import Sampler
 from tfxc.serving.export import ServingMixin
 
+_NO_BATCH = "x holds no example: the data end before the first batch."
+
 
 @register
 class ExtremeClassifier(
@@ -191,13 +193,20 @@ class ExtremeClassifier(
         require_ready(self, arguments)
         arguments["callbacks"] = with_own_callbacks(self, arguments["callbacks"])
         with joined_by_callbacks(self, arguments):
-            return super().fit(**arguments)
+            history = super().fit(**arguments)
+        if history.epoch and all("/" in name for name in history.history):  # of callbacks alone
+            raise ValueError(_NO_BATCH)
+        return history
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """As Keras's ``evaluate``. An error begins with what is wrong."""
         self._freshen(x)
         with clean_ranking(), self._warned_of_ties():
-            return self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
+            results = self._with_fresh_cache(super().evaluate, x, y, *args, **kwargs)
+        # Within fit it may be a generator of a former epoch, which is no reason to stop.
+        if isinstance(results, list | dict) and not results and "_use_cached_eval_dataset" not in kwargs:
+            raise ValueError(_NO_BATCH)
+        return results
 
     def predict(self, x, *args, **kwargs):
         """As Keras's ``predict``. An error begins with what is wrong."""
@@ -208,7 +217,7 @@ class ExtremeClassifier(
             except UnboundLocalError as error:  # of Keras 3, where a data set ends before its first batch
                 if "batch_outputs" not in str(error):
                     raise
-                raise ValueError("x holds no example: the data end before the first batch.") from error
+                raise ValueError(_NO_BATCH) from error
 
     def _with_fresh_cache(self, method, *args, **kwargs):
         """Calls a method of Keras's that takes callbacks."""
