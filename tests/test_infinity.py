@@ -70,6 +70,18 @@ def test_an_index_means_its_infinite_scores(checked_numerics):
     assert np.isneginf(best.scores).tolist() == [[False, False, True]] * 2
 
 
+@pytest.mark.traced
+def test_an_export_holds_no_checks(checked_numerics, tmp_path):
+    model, index = make_model(head=HEADS["dense"]()), tfxc.search.InvertedIndex()
+    index.build_from(model.head)
+    model.export(tmp_path, index=index)
+    tf.debugging.disable_check_numerics()
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.serve(features(2))["ids"].shape == (2, model.k)
+    best = loaded.serve(features(2), allow=tf.constant([[1]]))
+    assert best["ids"][:, 0].numpy().tolist() == [1, 1] and np.isneginf(best["scores"][:, 1:]).all()
+
+
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("head", long_after(1, *HEADS))

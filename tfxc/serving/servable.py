@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model.save_context import save_context
 
 from tfxc.cluster.exported import add_values
+from tfxc.infinity import infinity_is_meant
 from tfxc.serving.class_names import ClassIds, ClassNames, write_names
 from tfxc.serving.exported_folder import EXTRA, RECORD_FILE, exported_folder, named_if_unwritten
 from tfxc.serving.record import with_weights
@@ -77,11 +78,15 @@ class Servable(NamedTuple):
 
 @contextlib.contextmanager
 def traced():
-    """Has TensorFlow trace functions, also where a user has it run them eagerly: a file holds graphs."""
+    """Has TensorFlow trace functions, also where it runs them eagerly, and without ``enable_check_numerics``.
+
+    A file holds graphs, and no checks of a user's debugging: -inf is the score of no class.
+    """
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
-        yield
+        with infinity_is_meant():
+            yield
     finally:
         tf.config.run_functions_eagerly(eagerly)
 
