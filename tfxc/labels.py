@@ -38,8 +38,8 @@ def refuse_names(labels):
 
 
 def as_array(labels):
-    """Labels in a form that Keras takes, pandas as an array; ValueError for names, lists and objects."""
-    if hasattr(labels, "iloc"):
+    """Labels in a form that Keras takes, those of data frames as an array; ValueError for names and lists."""
+    if hasattr(labels, "to_numpy"):  # of pandas, Polars or Arrow
         labels = np.asarray(labels)
     first, what = labels, None
     if isinstance(labels, np.ndarray) and labels.dtype == object and labels.size:

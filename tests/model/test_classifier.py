@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import tensorflow as tf
@@ -318,6 +319,12 @@ def test_labels_of_every_pandas_type_of_integers(dtype):
     assert model.evaluate(x, y.astype(dtype), verbose=0) == model.evaluate(x, y, verbose=0)
     for step in ways_to_take_labels(model):
         step(x, y.astype(dtype))
+
+
+def test_labels_of_arrow():
+    model, x = model_of_all(), features(2)
+    for labels in (pa.array([3, 1]), pa.chunked_array([[3], [1]])):
+        assert model.evaluate(x, labels, verbose=0) == model.evaluate(x, np.array([3, 1]), verbose=0)
 
 
 @pytest.mark.parametrize(
