@@ -178,9 +178,10 @@ class _Change(NamedTuple):
         old, added, removed = Vocabulary(old), _distinct(added, "added"), _distinct(removed, "removed")
         unknown = _ids(removed, old) < 0
         if unknown.any():
+            first = removed.names[int(unknown.argmax())]
             raise ValueError(
-                f"{unknown.sum()} of the names to remove are no classes, first "
-                f"{removed.names[int(unknown.argmax())]!r}: give those that are."
+                f"{unknown.sum()} of the names to remove are no classes, first {first!r}"
+                f"{old.other_spelling(first)}: give those that are."
             )
         both = _ids(added, removed) >= 0
         if both.any():
