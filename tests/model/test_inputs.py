@@ -172,6 +172,22 @@ def test_an_encoder_has_no_inputs_by_the_names_that_the_model_reads():
         split_inputs(inputs, encoder_of_two(["exclude", "c"]))
 
 
+@pytest.mark.both_keras
+def test_ids_that_the_encoder_would_take_for_others_are_refused():
+    model = make_model(encoder=item_encoder())
+    for given in (np.array([[3, 2**32 + 7]]), np.array([[3, 7.5]]), np.array([[3, np.nan]])):
+        for inputs in (given, {"history": given, "exclude": np.array([[1]])}):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match="'history' as int32, which does not hold"
+            ):
+                model.predict(inputs, verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="does not hold 7.5.*It was batch 1 of epoch 1"):
+        model.fit(np.array([[3, 7.5]]), np.array([[1, 2]]), verbose=0)
+    whole = model.predict(np.array([[3, 7]], "int32"), verbose=0)["scores"]
+    for dtype in ("int64", "uint64", "float64", "int8"):
+        np.testing.assert_array_equal(model.rank(np.array([[3, 7]], dtype), 5)["scores"], whole)
+
+
 def test_classes_to_allow_are_no_inputs():
     encoder = encoder_of_two()
     inputs = {"b": tf.zeros([2, DIM]), "c": tf.zeros([2, DIM]), "allow": tf.zeros([2, 3], tf.int32)}
