@@ -266,6 +266,13 @@ def test_errors_say_the_remedy():
         bare.features = FEATURES[:3]
     bare.features = FEATURES
     bare.freshen(force=True)
+    brands = keras.Input((), dtype="int32", name="brand")
+    of_brands = keras.Model({"brand": brands}, keras.layers.Embedding(9, DIM)(brands))
+    for ids in ([3, 2**32 + 7], [3, 7.5]):
+        head = EncodedHead(of_brands, {"brand": np.array(ids)})
+        head.build((None, DIM))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'brand' as int32, which does not hold"):
+            head.encode(tf.range(2))
     with pytest.raises(ValueError, match="DenseHead are learnt class by class"):
         model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(3))
         model.export_item_encoder("unused")

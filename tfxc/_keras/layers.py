@@ -1,11 +1,13 @@
 """Layers: which layers a model holds, how they are connected, and what Keras has noted about them."""
 
+import contextlib
 import re
 from collections import OrderedDict
 
 import tensorflow as tf
 
 from tfxc._keras import IS_KERAS_3, keras
+from tfxc.require import require
 
 
 class Untracked:
@@ -95,6 +97,35 @@ def inputs_read_by(layer, inputs):
         kind = OrderedDict if isinstance(own, OrderedDict) else dict
         return kind((name, inputs[name]) for name in own)
     return inputs
+
+
+def kept_integers(layer, inputs):
+    """Inputs, behind a check that no number changes where Keras makes integers of them, as declared."""
+    declared = getattr(layer, "inputs", None)
+    if declared:
+        with contextlib.suppress(ValueError, TypeError):  # Keras tells of another structure
+            declared = getattr(layer, "input", declared[0])  # Keras 3's Sequential has no input
+            if len(tf.nest.flatten(inputs)) == 1:  # with or without a name
+                declared = tf.nest.pack_sequence_as(inputs, tf.nest.flatten(declared))
+            return tf.nest.map_structure(_kept, declared, inputs)
+    return inputs
+
+
+def _kept(declared, part):
+    dtype = tf.as_dtype(declared.dtype)
+    if not isinstance(part, tf.Tensor) or not dtype.is_integer or part.dtype.size < dtype.size:
+        return part
+    if part.dtype == dtype or not (part.dtype.is_integer or part.dtype.is_floating):
+        return part
+    is_other = tf.not_equal(tf.cast(tf.cast(part, dtype), part.dtype), part)
+    checked = require(
+        tf.logical_not(tf.reduce_any(is_other)),
+        f"The encoder reads the input {declared.name.split(':')[0]!r} as {dtype.name}, which does not hold",
+        tf.boolean_mask(part, is_other),
+        "and would take another number: count ids from 0, or declare another dtype, keras.Input(dtype=).",
+    )
+    with tf.control_dependencies(checked):
+        return tf.identity(part)
 
 
 def readers_of(layer):

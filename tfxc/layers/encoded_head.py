@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import found_again, is_made_of_layers, layers_of, require_layer
+from tfxc._keras.layers import found_again, is_made_of_layers, kept_integers, layers_of, require_layer
 from tfxc._keras.weights import add_counter, add_weight, tf_variable, variables_of
 from tfxc.class_rows import ClassRows
 from tfxc.encoders.grad_cache import GradCache
@@ -214,7 +214,7 @@ class EncodedHead(Head):
             )
         # From no class at all BatchNorm would learn a mean of NaN: class 0 is encoded then, and left out.
         read = tf.pad(class_ids, [[0, tf.cast(tf.size(class_ids) == 0, tf.int32)]])
-        features = self._features.rows(read, self.item_encoder)
+        features = kept_integers(self.item_encoder, self._features.rows(read, self.item_encoder))
         with kept_by_graph():  # swish has a custom gradient
             encoded = self.item_encoder(features, training=training)
         vectors = tf.cast(encoded, tf.float32)[: tf.size(class_ids)]

@@ -1,6 +1,5 @@
 """What goes into an encoder and what comes out: reserved inputs, first examples, queries."""
 
-import contextlib
 import difflib
 import warnings
 
@@ -9,14 +8,13 @@ import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras import unpack_x_y_sample_weight
-from tfxc._keras.layers import inputs_read_by, mask_of, shape_called_with
+from tfxc._keras.layers import inputs_read_by, kept_integers, mask_of, shape_called_with
 from tfxc.arguments import lists_as_tensors
 from tfxc.data.batching import epoch_orders
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import excluded_ids, padded_ids
 from tfxc.labels import pad_labels
 from tfxc.ops.custom_gradient import kept_by_graph
-from tfxc.require import require
 from tfxc.search import Attributes
 
 _RESERVED = ("exclude", "example_ids", NEW_CLASSES)
@@ -187,32 +185,9 @@ def _first_row(part):
 
 def encoded(encoder, inputs, training):
     """The queries of an encoder, [B, D] or [B, T, D]; ``check_queries`` tells what it may give."""
-    inputs = inputs_read_by(encoder, inputs)
-    declared = getattr(encoder, "inputs", None)
-    if declared:
-        with contextlib.suppress(ValueError, TypeError):  # Keras tells of another structure
-            declared = getattr(encoder, "input", declared[0])  # Keras 3's Sequential has no input
-            inputs = tf.nest.map_structure(_kept, declared, inputs)
+    inputs = kept_integers(encoder, inputs_read_by(encoder, inputs))
     with kept_by_graph():  # swish has a custom gradient
         return check_queries(encoder(inputs, training=training))
-
-
-def _kept(declared, part):
-    """A part of the inputs, behind a check that no number changes if Keras makes it a declared integer."""
-    dtype = tf.as_dtype(declared.dtype)
-    if not isinstance(part, tf.Tensor) or not dtype.is_integer or part.dtype.size < dtype.size:
-        return part
-    if part.dtype == dtype or not (part.dtype.is_integer or part.dtype.is_floating):
-        return part
-    is_other = tf.not_equal(tf.cast(tf.cast(part, dtype), part.dtype), part)
-    checked = require(
-        tf.logical_not(tf.reduce_any(is_other)),
-        f"The encoder reads the input {declared.name.split(':')[0]!r} as {dtype.name}, which does not hold",
-        tf.boolean_mask(part, is_other),
-        "and would take another number: count ids from 0, or declare another dtype, keras.Input(dtype=).",
-    )
-    with tf.control_dependencies(checked):
-        return tf.identity(part)
 
 
 def check_queries(query):
