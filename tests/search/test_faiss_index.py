@@ -114,6 +114,8 @@ def test_numbers_that_are_not_finite_are_refused():
 def test_queries_that_do_not_fit_are_refused(shape, message):
     with pytest.raises(ValueError, match=message):
         faiss_index(head_of(clustered(50, 4)), queries=np.ones(shape, np.float32))
+    with pytest.raises(ValueError, match="factory must be a string.* queries=queries"):
+        faiss_index(head_of(clustered(50, 4)), np.ones([5, 4], np.float32))
 
 
 @pytest.mark.parametrize("factory", ["foo", "PQ7", "", 5])

@@ -80,6 +80,11 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
     Reference: Douze et al., The Faiss Library, 2024.
     """
     require_indexable(head)
+    if not isinstance(factory, str | None):
+        raise ValueError(
+            f"factory must be a string such as 'IVF4096,Flat', or None, but is of {type(factory).__name__}: "
+            "give queries by name, faiss_index(head, queries=queries)."
+        )
     width = head.class_vectors(0, 1).shape[1]
     if queries is None:
         width = head.query_dim or width  # a head of a user's own need not tell the first
