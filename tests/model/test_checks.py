@@ -134,6 +134,20 @@ def test_data_without_an_example_are_refused():
     assert "val_loss" not in model.fit(x, y, validation_data=none, verbose=0).history
 
 
+@pytest.mark.both_keras
+def test_labels_that_seem_padded_with_a_class_are_told(recwarn):
+    model, x = make_model(loss=losses.BinaryCrossentropy(), run_eagerly=True), features(4)
+    padded = np.array([[5, 0, 0], [7, 3, 1], [2, 0, 0], [4, 6, 0]])
+    for labels in (np.where(padded == 0, -1, padded), padded[:, :1], padded):
+        assert not any("as if padded" in str(told.message) for told in recwarn)
+        model.fit(x, labels, verbose=0)
+    assert any("50% of the rows of labels hold class 0 several" in str(told.message) for told in recwarn)
+    recwarn.clear()
+    positions = make_model(encoder=keras.Sequential([keras.Input((3, DIM)), keras.layers.Dense(DIM)]))
+    positions.fit(np.ones([4, 3, DIM]), padded, verbose=0)
+    assert not any("as if padded" in str(told.message) for told in recwarn)
+
+
 def test_loss_weights_are_refused():
     for given in (3.0, [0.5]):
         with pytest.raises(ValueError, match=r"loss_weights .*sample_weight=.*head_loss"):

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras
@@ -129,6 +130,24 @@ def refuse_empty(data, name):
         is_empty = any(shape[:1] == (0,) for shape in shapes)
     if is_empty:
         raise ValueError(f"{name} holds no example: check what selects them, and pass at least one.")
+
+
+def warn_of_padding(encoder, labels):
+    """Warns of an array of labels [B, P] whose rows repeat class 0, as where they are padded with it."""
+    if not isinstance(labels, np.ndarray) or labels.ndim != 2 or labels.dtype.kind not in "iu":
+        return
+    try:
+        is_of_positions = len(encoder.output_shape) != 2
+    except (AttributeError, RuntimeError):  # not known before its first call
+        return
+    if not is_of_positions and labels.max(initial=0) > 1:  # rows of a matrix of 0 and 1 are refused
+        share = np.mean(np.count_nonzero(labels == 0, axis=1) > 1)
+        if share > 0.1:
+            warn(
+                f"{share:.0%} of the rows of labels hold class 0 several times, as if padded with 0, which "
+                "would train it as a label of these examples: pad with -1, as by keras.utils.pad_sequences("
+                "labels, value=-1)."
+            )
 
 
 def require_finite_inputs(inputs, optimizer):

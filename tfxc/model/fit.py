@@ -23,7 +23,7 @@ from tfxc.fit_callback import FitCallback
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import as_array
 from tfxc.mining.hard_negative_mining import warn_without_mining
-from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty
+from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty, warn_of_padding
 from tfxc.model.fresh_cache import with_fresh_cache
 from tfxc.model.growing import Growth
 from tfxc.require import clean_errors
@@ -51,6 +51,7 @@ def require_ready(model, arguments):
     if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
         refuse_keras_3("MultiWorkerMirroredStrategy")  # its fit fails in the first step, for any model
     refuse_class_weight(arguments.get("class_weight"))
+    warn_of_padding(model.encoder, arguments.get("y"))
     if isinstance(arguments.get("x"), tf.data.Dataset):
         arguments.setdefault("shuffle", False)  # Keras warns that its default has no effect on a data set
     arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
