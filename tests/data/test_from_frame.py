@@ -218,6 +218,9 @@ def test_held_out_data_with_the_ids_of_training():
     assert log.vocabulary is train.vocabulary and log.columns["country"].values.tolist() == [1, -1]
     with pytest.raises(ValueError, match="row 0: the item 'milk' is not in the vocabulary"):
         from_frame(later, **ROLES, vocabulary=Vocabulary(["tea"]))
+    other = later.set_column(later.schema.get_field_index("country"), "country", pa.array(["DE", "FR"]))
+    with pytest.warns(UserWarning, match="No value of the column 'country' is one of the 2 categories"):
+        from_frame(other, **ROLES, columns=train.columns)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,13 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
                 "look like ratings: name the column of times."
             )
         found += _tied(sequences, know_order)
+    for name, column in sequences.columns.items():
+        known = column.vocabulary
+        if known and len(column.values) and column.values.max() < 0:
+            found.append(
+                f"No value of the column {name!r} is one of the {len(known)} categories, such as "
+                f"{known.names[0]!r}, that were passed: spell them as in training, integers without '.0'."
+            )
     return found
 
 
