@@ -104,6 +104,16 @@ def warn_of(sequences: Sequences, source, know_order: bool = False, know_unit: b
         warn(f"{source}: {finding}")
 
 
+def warn_of_header(sequences: Sequences, user: str, item: str, source):
+    """Warns of a user and an item that are called as their columns are: a header among rows without times."""
+    named = (Names(sequences.user_ids).array, user), (sequences.vocabulary.names.array, item)
+    if sequences.times is None and all(own.index(name).as_py() >= 0 for own, name in named):
+        warn(
+            f"{source}: a user is called {user!r} and an item {item!r}, as their columns are: where files "
+            "were joined, their headers are rows. Leave those lines out."
+        )
+
+
 def _are_ratings(times: np.ndarray) -> bool:
     """Whether many times are a few numbers from 0 to 10."""
     if times.dtype.kind == "M" or len(times) < _MANY or times.min() < 0 or times.max() > 10:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.choices import Choices
 from tfxc.data.column import Column
+from tfxc.data.findings import warn_of_header
 from tfxc.data.interaction_table import is_number
 from tfxc.data.sequences import Sequences, check_column_name
 from tfxc.data.table import Table
@@ -113,7 +114,10 @@ def from_frame(
     bad = BadRows(source, "row", on_error)
     table = open_table(frame, named + list(vocabularies), text, bad, encoding)
     _check_numbers(table, given)
-    return table_sequences(table, user, item, times, bad, choices, vocabulary, vocabularies, directory)
+    sequences = table_sequences(table, user, item, times, bad, choices, vocabulary, vocabularies, directory)
+    if table.is_text:
+        warn_of_header(sequences, user, item, source)
+    return sequences
 
 
 def _check_numbers(table: Table, columns: Mapping[str, Column]):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfxc.data.choices import Choices
+from tfxc.data.findings import warn_of_header
 from tfxc.data.headers import (
     USER_NAMES,
     delimiter_hint,
@@ -156,7 +157,9 @@ def read_csv(
     if lines.bad.number:
         lines.report()  # the first line may be missing because it could not be read
     positions = [header.index(name) for name in own_names(wanted, header, path)]
-    return _sequences(lines, records, header, positions, vocabulary, choices)
+    sequences = _sequences(lines, records, header, positions, vocabulary, choices)
+    warn_of_header(sequences, header[positions[0]].strip(), header[positions[1]].strip(), path)
+    return sequences
 
 
 def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequences:
