@@ -183,6 +183,13 @@ def test_ids_that_the_encoder_would_take_for_others_are_refused():
                 model.predict(inputs, verbose=0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not hold 7.5.*It was batch 1 of epoch 1"):
         model.fit(np.array([[3, 7.5]]), np.array([[1, 2]]), verbose=0)
+    given = [keras.Input((DIM,), name="z"), keras.Input((DIM,), dtype="int32", name="a")]
+    several = make_model(encoder=keras.Model(given, keras.layers.Dense(DIM)(given[0])))
+    z, a = np.ones([1, DIM]), np.full([1, DIM], 2**32)
+    for inputs in ([z, a], {"z": z, "a": a}):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'a' as int32"):
+            several.predict(inputs, verbose=0)
+    assert several.predict({"z": z / 2, "a": a // 2**32}, verbose=0)["ids"].shape == (1, 5)
     whole = model.predict(np.array([[3, 7]], "int32"), verbose=0)["scores"]
     for dtype in ("int64", "uint64", "float64", "int8"):
         np.testing.assert_array_equal(model.rank(np.array([[3, 7]], dtype), 5)["scores"], whole)

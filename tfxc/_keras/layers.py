@@ -1,6 +1,5 @@
 """Layers: which layers a model holds, how they are connected, and what Keras has noted about them."""
 
-import contextlib
 import re
 from collections import OrderedDict
 
@@ -101,19 +100,19 @@ def inputs_read_by(layer, inputs):
 
 def kept_integers(layer, inputs):
     """Inputs, behind a check that no number changes where Keras makes integers of them, as declared."""
-    declared = getattr(layer, "inputs", None)
-    if declared:
-        with contextlib.suppress(ValueError, TypeError):  # Keras tells of another structure
-            declared = getattr(layer, "input", declared[0])  # Keras 3's Sequential has no input
-            if len(tf.nest.flatten(inputs)) == 1:  # with or without a name
-                declared = tf.nest.pack_sequence_as(inputs, tf.nest.flatten(declared))
-            return tf.nest.map_structure(_kept, declared, inputs)
-    return inputs
+    declared, own = getattr(layer, "inputs", None) or [], getattr(layer, "input", None)
+    if isinstance(inputs, dict):
+        own = own if isinstance(own, dict) else {part.name.split(":")[0]: part for part in declared}
+        kind = OrderedDict if isinstance(inputs, OrderedDict) else dict
+        return kind((name, _kept(own.get(name), part)) for name, part in inputs.items())
+    if type(inputs) in (list, tuple) and len(inputs) == len(declared):
+        return type(inputs)(map(_kept, declared, inputs))
+    return _kept(declared[0], inputs) if len(declared) == 1 else inputs
 
 
 def _kept(declared, part):
-    dtype = tf.as_dtype(declared.dtype)
-    if not isinstance(part, tf.Tensor) or not dtype.is_integer or part.dtype.size < dtype.size:
+    dtype = None if declared is None or not isinstance(part, tf.Tensor) else tf.as_dtype(declared.dtype)
+    if dtype is None or not dtype.is_integer or part.dtype.size < dtype.size:
         return part
     if part.dtype == dtype or not (part.dtype.is_integer or part.dtype.is_floating):
         return part
