@@ -100,8 +100,9 @@ def inputs_read_by(layer, inputs):
 
 def kept_integers(layer, inputs):
     """Inputs, behind a check that no number changes where Keras makes integers of them, as declared."""
-    declared, own = getattr(layer, "inputs", None) or [], getattr(layer, "input", None)
+    declared = getattr(layer, "inputs", None) or []
     if isinstance(inputs, dict):
+        own = getattr(layer, "input", None) if declared else None
         own = own if isinstance(own, dict) else {part.name.split(":")[0]: part for part in declared}
         kind = OrderedDict if isinstance(inputs, OrderedDict) else dict
         return kind((name, _kept(own.get(name), part)) for name, part in inputs.items())

@@ -106,7 +106,7 @@ def warn_of(sequences: Sequences, source, know_order: bool = False, know_unit: b
 
 def warn_of_header(sequences: Sequences, user: str, item: str, source):
     """Warns of a user and an item that are called as their columns are: a header among rows without times."""
-    named = (Names(sequences.user_ids).array, user), (sequences.vocabulary.names.array, item)
+    named = (Names(sequences.user_ids or ()).array, user), (sequences.vocabulary.names.array, item)
     if sequences.times is None and all(own.index(name).as_py() >= 0 for own, name in named):
         warn(
             f"{source}: a user is called {user!r} and an item {item!r}, as their columns are: where files "

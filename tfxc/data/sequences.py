@@ -130,7 +130,7 @@ class Sequences:
                 for number, names in enumerate(lists)
             ]
         except KeyError as error:
-            other = vocabulary.other_spelling(error.args[0])
+            other = vocabulary.other_spelling(error.args[0]) if vocabulary else ""  # new names have ids
             raise ValueError(f"The item {error.args[0]!r} is not in the vocabulary{other}.") from None
         offsets = np.cumsum([0] + [len(sequence) for sequence in encoded])
         items = np.array([i for sequence in encoded for i in sequence], np.int32)
