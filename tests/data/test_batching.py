@@ -18,6 +18,7 @@ def test_every_row_once_an_epoch(num_rows, batch_size, seed):
         batches = rows_of(dataset)
         assert sorted(sum(batches, [])) == list(range(num_rows))
         assert [len(batch) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
+    assert not dataset.options().autotune.enabled  # else fit would end late
 
 
 def test_each_epoch_its_own_order_and_the_seed_decides():

@@ -58,8 +58,11 @@ def row_batches(
         [[0, 1], [2, 3], [4]]
     """
     num_rows, batch_size = positive_int(num_rows, "num_rows"), positive_int(batch_size, "batch_size")
+    # The thread that tunes a pipeline may let the end of fit wait, up to as long again as fit took.
+    options = tf.data.Options()
+    options.autotune.enabled = False
     if seed is None:
-        return _in_order(num_rows, batch_size, batch_of)
+        return _in_order(num_rows, batch_size, batch_of).with_options(options)
 
     seed, order = seed_int(seed), EpochOrder()
 
@@ -79,6 +82,7 @@ def row_batches(
 
     dataset = tf.data.Dataset.range(1).flat_map(shuffled)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-num_rows // batch_size)))
+    dataset = dataset.with_options(options)
     dataset.epoch_order = order
     return dataset
 
