@@ -1,10 +1,13 @@
+import contextlib
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model
 
 from tfxc._keras import IS_KERAS_3, keras
-from tfxc._keras.training import LogFreeCallback
+from tfxc._keras.training import LogFreeCallback, forget_compile, is_compiled, refuse_on_replicas
 from tfxc.metrics import CoverageAtK, RankingMetric, RecallAtK
 
 MORE_IS_BETTER = "val_recall_at_2", "val_coverage_at_2", "val_recall_at_1"
@@ -31,6 +34,26 @@ def fit_with(callbacks):
     model = make_model(metrics=metrics, weighted_metrics=weighted)
     data = features(4), np.arange(4)
     model.fit(*data, validation_data=data, callbacks=callbacks, verbose=0)
+
+
+@pytest.mark.both_keras
+def test_a_compile_that_was_refused_is_forgotten():
+    model = make_model()
+    assert is_compiled(model)
+    forget_compile(model)
+    assert not is_compiled(model)
+
+
+@pytest.mark.both_keras
+def test_several_steps_at_once_on_replicas_fail_in_keras_3_alone():
+    strategy = SimpleNamespace(num_replicas_in_sync=2)
+    replicated = SimpleNamespace(
+        distribute_strategy=strategy, encoder=make_model().encoder, steps_per_execution=2
+    )
+    replicated._steps_per_execution = tf.constant(2)
+    refused = pytest.raises(ValueError, match="cannot make 2 training steps at once")
+    with refused if IS_KERAS_3 else contextlib.nullcontext():
+        refuse_on_replicas(replicated)
 
 
 def test_a_callback_without_logs_is_not_waited_for():
