@@ -9,7 +9,8 @@ long as all others on its data, from the same seed, with few draws, so that it m
 are those of test data. KL(softmax, Q) and the effective sample size compare the proposal of the trained model
 with its own softmax on test queries; "loss gap" is the sampled loss of test points minus the loss over all
 classes, as a share of the latter. Milliseconds are processor time of a step, after the first epoch. MB is the
-memory in the middle of a step, as of ``tfxc.memory_report``. Finished runs are read from the output folder.
+memory in the middle of a step, as of ``tfxc.memory_report``. The draws of "InBatch" are shared by the batch;
+"InBatch, whole" takes all its labels. Finished runs are read from the output folder.
 """
 
 import argparse
@@ -42,6 +43,7 @@ SAMPLERS = {
     "LogUniform": lambda counts: tfxc.samplers.LogUniform(DRAWS),
     "Unigram": lambda counts: tfxc.samplers.Unigram(DRAWS, counts=counts),
     "InBatch": lambda counts: tfxc.samplers.InBatch(DRAWS, counts=counts),
+    "InBatch, whole": lambda counts: tfxc.samplers.InBatch(counts=counts),
     "MIDX": lambda counts: tfxc.samplers.MIDX(DRAWS, num_codewords=32),
     "LearnedMIDX": lambda counts: tfxc.samplers.LearnedMIDX(DRAWS, num_codewords=32),
     "Sphere": lambda counts: tfxc.samplers.Sphere(DRAWS),
@@ -251,6 +253,8 @@ def main():
     for head, loss, sampler in itertools.product(args.heads or data.heads, args.losses, args.samplers):
         if head == "MACH" and sampler != "all classes":
             continue  # it has no sampler
+        if args.task == "items" and sampler == "HardNegatives":
+            continue  # they are found for whole examples, not for positions
         folder = args.output / args.task / f"{head}, {loss}, {sampler}"
         row = once(folder, [data.epochs], partial(run, head, sampler, loss, data))
         results[head, loss, sampler] = row
