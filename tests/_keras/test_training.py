@@ -7,7 +7,13 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model
 
 from tfxc._keras import IS_KERAS_3, keras
-from tfxc._keras.training import LogFreeCallback, forget_compile, is_compiled, refuse_on_replicas
+from tfxc._keras.training import (
+    LogFreeCallback,
+    compiled_labels,
+    forget_compile,
+    is_compiled,
+    refuse_on_replicas,
+)
 from tfxc.metrics import CoverageAtK, RankingMetric, RecallAtK
 
 MORE_IS_BETTER = "val_recall_at_2", "val_coverage_at_2", "val_recall_at_1"
@@ -54,6 +60,12 @@ def test_several_steps_at_once_on_replicas_fail_in_keras_3_alone():
     refused = pytest.raises(ValueError, match="cannot make 2 training steps at once")
     with refused if IS_KERAS_3 else contextlib.nullcontext():
         refuse_on_replicas(replicated)
+
+
+@pytest.mark.both_keras
+def test_labels_of_a_call_stay_as_they_are():
+    labels = tf.constant([1.0])
+    assert compiled_labels(labels) is labels
 
 
 def test_a_callback_without_logs_is_not_waited_for():
