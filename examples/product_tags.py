@@ -175,7 +175,8 @@ def run(args):
     arguments = {key: str(value) for key, value in vars(args).items()}
     with open(os.path.join(args.output, "results.json"), "w", encoding="utf-8") as file:
         json.dump({"arguments": arguments, "results": results, "histories": histories}, file, indent=1)
-    plot(histories, os.path.join(args.output, "precision_against_time.png"), "val_precision_at_1", "test P@1")
+    picture = os.path.join(args.output, "precision_against_time.png")
+    plot(histories, picture, "val_precision_at_1", "test P@1", clock="processor_seconds")
     print(f"\nWrote results, plot and exported models to {args.output}/.")
     return results
 

@@ -25,15 +25,16 @@ class InBatch(Sampler):
 
     Labels arrive by frequency, so the correction needs class counts n: those of the training data, or, by
     default, those counted in the steps so far. In two-tower models, which compute class vectors instead of
-    looking them up, no class but the labels is computed. Over a table it ranked below ``Unigram`` wherever
-    docs/benchmarks has both.
+    looking them up, no class but the labels is computed. All labels of a batch ranked above ``Unigram`` in
+    docs/benchmarks/combinations, a few draws from them far below it.
 
     A row's own labels are in the pool because they are its labels, so these slots are empty for that row. The
     other slots are draws, even if they hold the same class. With M labels in the batch, P_n of them in row n,
     class i is expected ``(M − P_n) Q(i)`` times.
 
     Args:
-        num_negatives: S, draws with replacement from the labels of the batch; None takes them all, each once.
+        num_negatives: S, draws with replacement from the labels of the batch, where all are too many for the
+            memory; None takes them all, each once.
         counts: class counts [L] of the training labels; None counts them while training.
         smoothing: added to every count.
         seed: see ``Sampler``.
