@@ -155,8 +155,8 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
             elif len(in_train):
                 message += (
                     f" No sequence has items before and after the start of {name}, as its examples need: "
+                    "split sessions, which are too short for that, by ratio_split or leave_last_out."
                 )
-                message += "split sessions, which are too short for that, by ratio_split or leave_last_out."
             raise ValueError(message)
     train = sequences.slices(in_train, 0, num_train[in_train])
     validation = sequences.slices(in_validation, 0, num_train[in_validation] + 1)
