@@ -30,6 +30,10 @@ class ClassificationLoss(keras.losses.Loss):
         name: name of the loss; by default that of its class, in lower case with underscores.
         dtype: of the result; by default float32, in which everything is computed.
 
+    Call arguments:
+        y_true: integer ids [N] in [0, L), or [N, P] padded with -1.
+        y_pred: logits [N, L].
+
     Raises:
         TypeError: for a subclass that defines ``sampled`` where its base class sums candidates.
         ValueError: if labels are not integers, or of a shape that does not fit the logits.
