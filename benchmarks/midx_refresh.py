@@ -1,7 +1,7 @@
 """The cost of MIDX's refresh, and the quality of its proposal, by the rows that train its k-means.
 
     python benchmarks/midx_refresh.py [--classes 400000 1000000] [--exponents 1.0 1.2]
-    python benchmarks/midx_refresh.py --steps 1000 [--classes 1000000] [--codewords 128]
+    python benchmarks/midx_refresh.py --steps 1000 [--classes 1000000] [--codewords 128] [--before FOLDER]
 
 Classes are generated, D = 64: vectors around 1,000 centres whose sizes follow Zipf's law, and biases that are
 the log of class frequencies by the same law. Queries lie at the vectors of classes drawn by frequency, so the
@@ -14,19 +14,29 @@ for checksums, one for frequencies and one for the encoding. Figures are means o
 
 With --steps, the model of ``lsh_refresh.py`` trains with 512 negatives that the batch shares. Its index is
 refreshed before the first step, after 100 and after 300. At the end a refresh that encodes the classes that
-changed and a whole one take turns. Under load set OPENBLAS_NUM_THREADS=1: idle threads count as CPU time.
+changed and a whole one take turns. With --before, the package in a checkout of an earlier commit, whose ops
+are built, takes its turns in a process of its own. Under load set OPENBLAS_NUM_THREADS=1: idle threads count
+as CPU time.
 """
 
 import argparse
+import contextlib
 import itertools
+import os
+import pathlib
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from typing import Any, NamedTuple
 from unittest import mock
 
+import _refresh_of
 import numpy as np
 import tensorflow as tf
+from _refresh_of import ARRAYS
 from _tables import add_results, keep, show
 from lsh_refresh import train
 
@@ -39,6 +49,8 @@ from tfxc.samplers.quantization import rows_to_fit
 
 DIM, QUERIES, CENTRES, NORM, NOISE = 64, 128, 1000, 3.0, 0.3
 REFRESHES, NEGATIVES, TURNS = (0, 100, 300), 512, 3
+COLUMNS = "classes", "touched", "CPU s", "CPU s, whole", "ratio", "KL(softmax, Q)", "KL, whole"
+EARLIER = "CPU s, earlier", "ratio to it", "ratio, whole", "KL, earlier"
 
 
 def uniform_rows(head, num_rows, seed, weights):
@@ -132,29 +144,57 @@ def measure(head, query, codewords, quantizer):
     return results
 
 
-def after_steps(num_classes, codewords, num_steps):
+@contextlib.contextmanager
+def refreshes_of(package, model, sampler, query, label):
+    """A function that refreshes by the package in that folder, and returns CPU seconds and the divergence."""
+    arrays = [model.head.table, sampler.queries.mean, sampler.queries.mean_square, query, label]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, array in zip(ARRAYS, arrays, strict=True):
+            np.save(pathlib.Path(folder, f"{name}.npy"), tf.convert_to_tensor(array))
+        command = [sys.executable, _refresh_of.__file__, folder, str(sampler.num_codewords), str(NEGATIVES)]
+        environment = {**os.environ, "PYTHONPATH": str(package)}
+        ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=environment, **ends) as process:
+
+            def ask():
+                print(file=process.stdin, flush=True)
+                return tuple(map(float, process.stdout.readline().split()))
+
+            ask()  # the first refresh warms up
+            yield ask
+
+
+def after_steps(num_classes, codewords, num_steps, package=None):
     """A row of the table: what a refresh after the steps costs, and the proposal that it gives."""
     sampler = samplers.MIDX(NEGATIVES, num_codewords=codewords, shared=True, seed=0)
     model, inputs, labels = train(sampler, num_classes, num_steps, RowwiseAdagrad(0.02), REFRESHES)
     query = model.encoder(inputs[:QUERIES])
     before = {name: tf_variable(getattr(sampler, name)).numpy() for name in (*midx.STATE, *midx.INDEX)}
-    seconds, divergence, changed = {False: [], True: []}, {}, []
-    for is_whole in [False, True] * TURNS:
-        sampler._assign_weights(before)
+    seconds, divergence, changed, earlier = {False: [], True: []}, {}, [], []
+    with contextlib.ExitStack() as stack:
+        ask = package and stack.enter_context(refreshes_of(package, model, sampler, query, labels[:QUERIES]))
+        for is_whole in [False, True] * TURNS:
+            if ask and not is_whole:
+                earlier.append(ask())
+            sampler._assign_weights(before)
 
-        def chosen(self, num_changed, *_, is_whole=is_whole):
-            changed.append(num_changed / num_classes)
-            return is_whole
+            def chosen(self, num_changed, *_, is_whole=is_whole):
+                changed.append(num_changed / num_classes)
+                return is_whole
 
-        with mock.patch.object(samplers.MIDX, "_is_whole", chosen):
-            start = time.process_time()
-            sampler.refresh(model.head)
-            seconds[is_whole].append(time.process_time() - start)
-        if is_whole not in divergence:
-            quality = samplers.proposal_quality(sampler, model.head, query, labels[:QUERIES])
-            divergence[is_whole] = float(tf.reduce_mean(quality.kl))
+            with mock.patch.object(samplers.MIDX, "_is_whole", chosen):
+                start = time.process_time()
+                sampler.refresh(model.head)
+                seconds[is_whole].append(time.process_time() - start)
+            if is_whole not in divergence:
+                quality = samplers.proposal_quality(sampler, model.head, query, labels[:QUERIES])
+                divergence[is_whole] = float(tf.reduce_mean(quality.kl))
     kept, whole = map(statistics.median, seconds.values())
-    return [f"{num_classes:,}", f"{100 * changed[0]:.1f} %", kept, whole, kept / whole, *divergence.values()]
+    row = [f"{num_classes:,}", f"{100 * changed[0]:.1f} %", kept, whole, kept / whole, *divergence.values()]
+    if ask:
+        cost = statistics.median(seconds for seconds, _ in earlier)
+        row += [cost, kept / cost, whole / cost, earlier[0][1]]
+    return row
 
 
 def mean_of(runs):
@@ -173,14 +213,15 @@ def main():
     parser.add_argument("--quantizers", nargs="+", choices=("rq", "pq"), default=["rq"])
     parser.add_argument("--problems", type=int, default=3)
     parser.add_argument("--steps", type=int, help="measures a refresh after so many training steps instead")
+    parser.add_argument("--before", type=pathlib.Path, help="a checkout of an earlier commit, with ops")
     add_results(parser)
     args = parser.parse_args()
     if args.steps is not None:
         warnings.filterwarnings("ignore", message="train_on_batch does not refresh")
         show(
             f"A refresh after {args.steps:,} steps, C = {args.codewords}",
-            [after_steps(num_classes, args.codewords, args.steps) for num_classes in args.classes],
-            ["classes", "touched", "CPU s", "CPU s, whole", "ratio", "KL(softmax, Q)", "KL, whole"],
+            [after_steps(size, args.codewords, args.steps, args.before) for size in args.classes],
+            [*COLUMNS, *(EARLIER if args.before else [])],
         )
         keep(args.results)
         return
