@@ -48,7 +48,7 @@ from tfxc.samplers import midx, quantization
 from tfxc.samplers.quantization import rows_to_fit
 
 DIM, QUERIES, CENTRES, NORM, NOISE = 64, 128, 1000, 3.0, 0.3
-REFRESHES, NEGATIVES, TURNS = (0, 100, 300), 512, 3
+REFRESHES, NEGATIVES, TURNS = (0, 100, 300), 512, 5
 COLUMNS = "classes", "touched", "CPU s", "CPU s, whole", "ratio", "KL(softmax, Q)", "KL, whole"
 EARLIER = "CPU s, earlier", "ratio to it", "ratio, whole", "KL, earlier"
 
@@ -146,7 +146,7 @@ def measure(head, query, codewords, quantizer):
 
 @contextlib.contextmanager
 def refreshes_of(package, model, sampler, query, label):
-    """A function that refreshes by the package in that folder, and returns CPU seconds and the divergence."""
+    """The divergence by the package in that folder, and a function that refreshes by it for CPU seconds."""
     arrays = [model.head.table, sampler.queries.mean, sampler.queries.mean_square, query, label]
     with tempfile.TemporaryDirectory() as folder:
         for name, array in zip(ARRAYS, arrays, strict=True):
@@ -158,10 +158,9 @@ def refreshes_of(package, model, sampler, query, label):
 
             def ask():
                 print(file=process.stdin, flush=True)
-                return tuple(map(float, process.stdout.readline().split()))
+                return float(process.stdout.readline())
 
-            ask()  # the first refresh warms up
-            yield ask
+            yield float(process.stdout.readline()), ask
 
 
 def after_steps(num_classes, codewords, num_steps, package=None):
@@ -171,29 +170,33 @@ def after_steps(num_classes, codewords, num_steps, package=None):
     query = model.encoder(inputs[:QUERIES])
     before = {name: tf_variable(getattr(sampler, name)).numpy() for name in (*midx.STATE, *midx.INDEX)}
     seconds, divergence, changed, earlier = {False: [], True: []}, {}, [], []
+
+    def chosen(self, num_changed, *_):
+        changed.append(num_changed / num_classes)
+        return is_whole
+
     with contextlib.ExitStack() as stack:
-        ask = package and stack.enter_context(refreshes_of(package, model, sampler, query, labels[:QUERIES]))
-        for is_whole in [False, True] * TURNS:
-            if ask and not is_whole:
-                earlier.append(ask())
+        stack.enter_context(mock.patch.object(samplers.MIDX, "_is_whole", chosen))
+        if package:
+            beside = refreshes_of(package, model, sampler, query, labels[:QUERIES])
+            earlier_divergence, refresh_earlier = stack.enter_context(beside)
+        for is_whole in (False, True):
             sampler._assign_weights(before)
-
-            def chosen(self, num_changed, *_, is_whole=is_whole):
-                changed.append(num_changed / num_classes)
-                return is_whole
-
-            with mock.patch.object(samplers.MIDX, "_is_whole", chosen):
-                start = time.process_time()
-                sampler.refresh(model.head)
-                seconds[is_whole].append(time.process_time() - start)
-            if is_whole not in divergence:
-                quality = samplers.proposal_quality(sampler, model.head, query, labels[:QUERIES])
-                divergence[is_whole] = float(tf.reduce_mean(quality.kl))
+            sampler.refresh(model.head)
+            quality = samplers.proposal_quality(sampler, model.head, query, labels[:QUERIES])
+            divergence[is_whole] = float(tf.reduce_mean(quality.kl))
+        for is_whole in [False, True] * TURNS:
+            if package and not is_whole:
+                earlier.append(refresh_earlier())
+            sampler._assign_weights(before)
+            start = time.process_time()
+            sampler.refresh(model.head)
+            seconds[is_whole].append(time.process_time() - start)
     kept, whole = map(statistics.median, seconds.values())
     row = [f"{num_classes:,}", f"{100 * changed[0]:.1f} %", kept, whole, kept / whole, *divergence.values()]
-    if ask:
-        cost = statistics.median(seconds for seconds, _ in earlier)
-        row += [cost, kept / cost, whole / cost, earlier[0][1]]
+    if package:
+        cost = statistics.median(earlier)
+        row += [cost, kept / cost, whole / cost, earlier_divergence]
     return row
 
 

@@ -21,7 +21,8 @@ def test_a_warm_start_keeps_the_order_of_the_codewords():
 
 def test_assign_by_hand():
     codewords = np.array([[0.0, 0.0], [4.0, 0.0]], np.float32)
-    codes, distances = assign(np.array([[1.0, 5.0], [3.0, -5.0]], np.float32), codewords)
+    distances = np.zeros(2)
+    codes = assign(np.array([[1.0, 5.0], [3.0, -5.0]], np.float32), codewords, distances)
     assert codes.dtype == np.int32 and codes.tolist() == [0, 1] and distances.tolist() == [26, 26]
 
 
@@ -33,7 +34,9 @@ def test_assign_in_blocks_as_by_all_distances(num_vectors, num_codewords, dim):
     generator = np.random.default_rng(0)
     vectors = generator.standard_normal((num_vectors, dim), np.float32)
     codewords = generator.standard_normal((num_codewords, dim), np.float32)
-    codes, distances = assign(vectors, codewords)
+    distances = np.zeros(num_vectors)
+    codes = assign(vectors, codewords, distances)
+    np.testing.assert_array_equal(codes, assign(vectors, codewords))
     for vector, code, distance in zip(vectors, codes, distances, strict=True):
         exact = ((vector.astype(float) - codewords) ** 2).sum(1)
         np.testing.assert_allclose(exact[code], exact.min(), atol=1e-5)

@@ -98,8 +98,8 @@ def blocks_of(head, class_ids):
         yield start, vectors_of(head, class_ids[start : start + _BLOCK_ROWS])
 
 
-def changed_rows(head, fingerprint):
-    """Yields ids and class vectors of the classes that changed, whatever changed them, in parts.
+def changed_classes(head, fingerprint):
+    """Yields the ids int [n] of the classes whose vectors changed, whatever changed them, in parts.
 
     A checksum of 64 bits a class tells which: int64 [L], zeros at first. It is brought up to date.
     """
@@ -109,11 +109,8 @@ def changed_rows(head, fingerprint):
             seen = tf.raw_ops.Fingerprint(data=vectors, method="farmhash64")  # of all bits of each row
         seen = seen.numpy().view(np.int64)[:, 0]
         known = fingerprint[start : start + len(seen)]
-        changed = np.flatnonzero(seen != known)
-        rows, ids = np.asarray(tf.gather(vectors, changed)), start + changed
-        require_finite(rows, ids)  # a vector that is refused is not known
+        yield start + np.flatnonzero(seen != known)
         known[:] = seen
-        yield ids, rows
 
 
 def require_finite(vectors, class_ids):

@@ -54,7 +54,7 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0, title=None)
         own[:] = start[:num_clusters]
     with progress(_ITERATIONS, title, "rounds") as bar:
         for _ in range(_ITERATIONS):
-            codes, distances = assign(vectors, own)
+            codes, before = assign(vectors, own), own.copy()
             entries = weights, codes, np.arange(num_vectors + 1)
             of_code = sparse.csr_matrix(entries, (num_vectors, num_clusters)).T
             totals = of_code.sum(1).A1
@@ -62,27 +62,28 @@ def kmeans(vectors, num_codewords, start=None, weights=None, seed=0, title=None)
             own[filled] = (of_code @ vectors)[filled] / totals[filled, np.newaxis]
             if num_empty := num_clusters - np.count_nonzero(filled):
                 # Codewords of no vector go to the vectors that lose most.
+                distances = np.empty(num_vectors, np.float32)
+                assign(vectors, before, distances)
                 own[~filled] = vectors[np.argpartition(-weights * distances, num_empty - 1)[:num_empty]]
             bar.update()
     return codewords
 
 
-def assign(vectors, codewords):
-    """The nearest codeword int32 [n] of each vector, and its squared distance float32 [n].
+def assign(vectors, codewords, distances=None):
+    """The nearest codeword int32 [n] of each vector; its squared distance goes to ``distances``, if given.
 
     ``|v − c|² = |v|² − 2 (v·c − |c|² / 2)``: blocks of a matrix product, each of which stays in the cache.
     """
     columns, half = np.ascontiguousarray(codewords.T), (codewords**2).sum(1) / 2
-    codes, distances = np.empty(len(vectors), np.int32), np.empty(len(vectors), np.float32)
-    size = -(-_PRODUCTS_AT_ONCE // len(codewords))
+    codes, size = np.empty(len(vectors), np.int32), -(-_PRODUCTS_AT_ONCE // len(codewords))
     nearness, places = np.empty((min(size, len(vectors)), len(codewords)), np.float32), np.arange(size)
     for start in range(0, len(vectors), size):
         rows = slice(start, start + size)
         block = vectors[rows]
         near = np.matmul(block, columns, out=nearness[: len(block)])
         near -= half
-        best = near.argmax(1)
-        codes[rows] = best
-        lengths = np.einsum("nd,nd->n", block, block)
-        distances[rows] = np.maximum(lengths - 2 * near[places[: len(block)], best], 0)
-    return codes, distances
+        codes[rows] = best = near.argmax(1)
+        if distances is not None:
+            lengths = np.einsum("nd,nd->n", block, block)
+            distances[rows] = np.maximum(lengths - 2 * near[places[: len(block)], best], 0)
+    return codes

@@ -29,12 +29,12 @@ def test_xla_is_switched_off_with_a_warning():
 def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
     is_poor = not isinstance(sampler, Unigram | MIDX) and not isinstance(loss, SoftmaxCrossentropy)
     make_model(sampler, loss)
-    expected = [True] * (is_poor or isinstance(sampler, RFF))
+    expected = [True] * (is_poor or isinstance(sampler, RFF | InBatch))
     assert ["no better than one of Unigram" in str(warning.message) for warning in recwarn] == expected
 
 
 @pytest.mark.parametrize(
-    "sampler, num_warnings", [(LSH(4), 1), (Sphere(4), 1), (MIDX(4), 0), (InBatch(4), 0)]
+    "sampler, num_warnings", [(LSH(4), 1), (Sphere(4), 1), (MIDX(4), 0), (InBatch(4), 1), (InBatch(), 0)]
 )
 def test_a_sparse_head_is_warned_of_draws_by_hashes_and_kernels(sampler, num_warnings, recwarn):
     make_model(sampler, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4))

@@ -66,7 +66,7 @@ def test_the_error_of_all_classes_from_sums(monkeypatch, residual, weighted):
     vectors = clustered(40, 5)
     weights = np.random.default_rng(0).uniform(1, 9, size=40) if weighted else np.ones(40)
     codebooks = fit_codebooks(head_of(vectors), None, residual, 3, 0, np.ones(40))
-    codes, _ = encode(head_of(vectors), codebooks, residual)
+    codes = encode(head_of(vectors), codebooks, residual)
     learner = built(*codebooks, residual)
     learner.summarize(head_of(vectors), codebooks, codes, weights)
     share = weights / weights.sum()
@@ -89,7 +89,8 @@ def test_a_class_is_a_mean_of_the_codewords_near_to_it(monkeypatch, residual):
     monkeypatch.setattr(class_vectors, "_BLOCK_ROWS", 7)
     vectors = clustered(40, 6)
     codebooks = fit_codebooks(head_of(vectors), None, residual, 3, 0, np.ones(40))
-    codes, errors = encode(head_of(vectors), codebooks, residual)
+    errors = np.zeros(40)
+    codes = encode(head_of(vectors), codebooks, residual, errors=errors)
     learner = built(*codebooks, residual)
     learner.summarize(head_of(vectors), codebooks, codes, np.ones(len(vectors)))
     got = learner._quantised([*map(tf.constant, codebooks)], tf.constant(vectors[np.newaxis]))[0]

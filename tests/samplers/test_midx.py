@@ -241,7 +241,7 @@ def test_a_refresh_encodes_the_classes_that_changed_and_the_others_follow_their_
     np.testing.assert_array_equal(np.flatnonzero(after["fingerprint"] != before["fingerprint"]), changed)
     codebooks = [after[name] for name in midx.CODEBOOKS]
     assert (codebooks[0] != before["codebook_0"]).any()
-    codes = quantization.encode(head_of(vectors), codebooks, variant == "rq")[0]
+    codes = quantization.encode(head_of(vectors), codebooks, variant == "rq")
     np.testing.assert_array_equal(after["cell"][changed], (8 * codes[0] + codes[1])[changed])
     stayed = np.delete(np.arange(600), changed)
     pairs = np.stack([before["cell"], after["cell"]])[:, stayed]

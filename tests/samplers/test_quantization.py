@@ -10,7 +10,8 @@ from tfxc.samplers.quantization import encode, fit_codebooks, rows_to_fit
 def two_codebooks(vectors, residual, num_codewords):
     head = head_of(vectors)
     codebooks = fit_codebooks(head, None, residual, num_codewords, 0, np.ones(len(vectors)))
-    return codebooks, *encode(head, codebooks, residual)
+    errors = np.zeros(len(vectors))
+    return codebooks, encode(head, codebooks, residual, errors=errors), errors
 
 
 def quantised(codebooks, codes, residual):

@@ -65,11 +65,13 @@ def warn_of_poor_draws(head, loss, sampler):
         poor = _POOR_OF_SKETCHES | InBatch if is_of_each_class else _POOR_OF_SKETCHES
     elif is_of_each_class:
         poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
-    if isinstance(sampler, poor):
+    draws_from_batch = isinstance(sampler, InBatch) and sampler.num_negatives is not None
+    if isinstance(sampler, poor) or draws_from_batch:
+        whole = "" if is_of_each_class or not draws_from_batch else ", or all labels of the batch: InBatch()"
         warn(
             f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
             "measured, the model ranked no better than one of Unigram draws, which are cheaper, and mostly "
-            "far below it. Take Unigram(counts=...) or MIDX."
+            f"far below it. Take Unigram(counts=...) or MIDX{whole}."
         )
 
 

@@ -62,8 +62,9 @@ class LearnedMIDX(MIDX):
         if not is_learnt or not all(np.isfinite(codebook).all() for codebook in learnt):
             return super().fit(head, importance)
         fitted = self._fit_codebooks(head, importance, start=learnt)
-        codes, errors = encode(head, fitted, self._residual)
-        learnt_codes, learnt_errors = encode(head, learnt, self._residual)
+        errors, learnt_errors = np.empty((2, head.num_classes), np.float32)
+        codes = encode(head, fitted, self._residual, errors=errors)
+        learnt_codes = encode(head, learnt, self._residual, errors=learnt_errors)
         limit = _KEPT_ERROR_RATIO * np.average(errors, weights=importance)
         if np.average(learnt_errors, weights=importance) <= limit:
             return learnt, learnt_codes

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import one_of, positive_int, real_number
-from tfxc.class_vectors import changed_rows
+from tfxc.class_vectors import changed_classes, vectors_of
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
 from tfxc.ops.lsh_draw import Scheme, lsh_draw, lsh_log_expected_count
@@ -140,7 +140,8 @@ class LSH(Sampler):
         self.check_head(head)
         codes, fingerprint = (tf_variable(part).numpy() for part in (self.codes, self.fingerprint))
         any_moved = False
-        for ids, vectors in _padded(changed_rows(head, fingerprint), self._rows_hashed):
+        changed = ((ids, vectors_of(head, ids)) for ids in changed_classes(head, fingerprint))
+        for ids, vectors in _padded(changed, self._rows_hashed):
             hashed = self._codes_of(vectors).numpy()[: len(ids)]
             any_moved |= (codes[ids] != hashed).any()
             codes[ids] = hashed

@@ -12,7 +12,7 @@ from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.aligned import aligned_zeros, taken_over
 from tfxc.arguments import one_of, positive_int
 from tfxc.class_rows import ClassRows
-from tfxc.class_vectors import blocks, blocks_of, changed_rows, vectors_of
+from tfxc.class_vectors import blocks, blocks_of, changed_classes, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
@@ -169,7 +169,7 @@ class MIDX(Sampler):
         codebooks give the old quantised vectors.
         """
         fingerprint = known["fingerprint"].copy()
-        changed = np.concatenate([ids for ids, _ in changed_rows(head, fingerprint)])
+        changed = np.concatenate([*changed_classes(head, fingerprint)])
         if fits and self._is_whole(len(changed), num_steps, known):
             known = {**known, "whole_at": np.int64(num_steps)}
             frequencies = self.frequencies(head)
@@ -181,7 +181,7 @@ class MIDX(Sampler):
             if fits:
                 codebooks = self._fit_codebooks(head, frequencies.importance, sees_few=True)
                 codes = encode_cells(before, codebooks, self._residual)[:, known["cell"]]
-            codes[:, changed] = encode(head, codebooks, self._residual, changed)[0]
+            codes[:, changed] = encode(head, codebooks, self._residual, changed)
         rows = self._weighted_cells(codebooks, codes, frequencies)
         return {**known, "fingerprint": fingerprint, **dict(zip(CODEBOOKS, codebooks, strict=True)), **rows}
 
@@ -230,7 +230,7 @@ class MIDX(Sampler):
     def fit(self, head, importance):
         """Two codebooks, and the codewords int32 [2, L] of each class."""
         codebooks = self._fit_codebooks(head, importance)
-        return codebooks, encode(head, codebooks, self._residual)[0]
+        return codebooks, encode(head, codebooks, self._residual)
 
     def _fit_codebooks(self, head, importance, start=None, **options):
         seed = self.seed % 2**31

@@ -31,38 +31,37 @@ def fit_codebooks(head, start, residual, num_codewords, seed, weights, sees_few=
     start = (None, None) if start is None else start
     left = vectors if residual else vectors[:, : vectors.shape[1] // 2]
     first = kmeans(left, num_codewords, start[0], weights, seed)
-    right = _right(vectors, first, assign(left, first)[0], residual)
+    right = _right(vectors, first, assign(left, first), residual)
     return first, kmeans(right, num_codewords, start[1], weights, (seed + 1) % 2**31)
 
 
-def encode(head, codebooks, residual, class_ids=None):
-    """The nearest codewords int32 [2, L] of the classes, and the squared errors float32 [L] of their vectors.
+def encode(head, codebooks, residual, class_ids=None, errors=None):
+    """The nearest codewords int32 [2, L] of the classes; the squared errors [L] go to ``errors``, if given.
 
     ``residual`` is as of ``fit_codebooks``. Class ids [n] choose classes; None means all.
     """
     num_classes = head.num_classes if class_ids is None else len(class_ids)
-    return _encode(blocks_of(head, class_ids), num_classes, codebooks, residual)
+    return _encode(blocks_of(head, class_ids), num_classes, codebooks, residual, errors)
 
 
 def encode_cells(cells_of, codebooks, residual):
     """The nearest codewords int32 [2, C²] of the quantised vectors of all cells of two other codebooks."""
     rows = enumerate(quantised_vectors(cells_of, residual))
     size = len(cells_of[1])
-    return _encode(((size * a, own) for a, own in rows), len(cells_of[0]) * size, codebooks, residual)[0]
+    return _encode(((size * a, own) for a, own in rows), len(cells_of[0]) * size, codebooks, residual)
 
 
-def _encode(parts, num_vectors, codebooks, residual):
+def _encode(parts, num_vectors, codebooks, residual, errors=None):
     """As ``encode``, of the vectors in parts ``(start, vectors)``."""
-    first, second = codebooks
-    codes, errors = np.empty((2, num_vectors), np.int32), np.empty(num_vectors, np.float32)
+    (first, second), codes = codebooks, np.empty((2, num_vectors), np.int32)
     for begin, vectors in parts:
-        end = begin + len(vectors)
-        codes[0, begin:end], left_errors = assign(vectors[:, : first.shape[1]], first)
-        right = _right(vectors, first, codes[0, begin:end], residual)
-        codes[1, begin:end], errors[begin:end] = assign(right, second)
-        if not residual:
-            errors[begin:end] += left_errors
-    return codes, errors
+        rows = slice(begin, begin + len(vectors))
+        left_errors, own_errors = (None, None) if errors is None else (np.empty(len(vectors)), errors[rows])
+        codes[0, rows] = assign(vectors[:, : first.shape[1]], first, left_errors)
+        codes[1, rows] = assign(_right(vectors, first, codes[0, rows], residual), second, own_errors)
+        if errors is not None and not residual:
+            own_errors += left_errors
+    return codes
 
 
 def quantised_vectors(codebooks, residual):

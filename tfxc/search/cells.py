@@ -157,7 +157,7 @@ def _assigned(head, codebook, points_of):
     """The codeword int32 [L] nearest to the point of each class."""
     cell_of = np.empty(head.num_classes, np.int32)
     for start, vectors in blocks(head, title="Cells"):
-        cell_of[start : start + len(vectors)] = assign(points_of(vectors), codebook)[0]
+        cell_of[start : start + len(vectors)] = assign(points_of(vectors), codebook)
     return cell_of
 
 
@@ -183,7 +183,7 @@ def _small_parts(head, ids, mean, seed):
         return [ids]
     vectors = directions(vectors_of(head, ids))
     num_parts = int(-(-len(ids) // mean))
-    part_of = assign(vectors, kmeans(vectors, num_parts, seed=seed))[0]
+    part_of = assign(vectors, kmeans(vectors, num_parts, seed=seed))
     sizes = np.bincount(part_of, minlength=num_parts)
     if sizes.max() > _ALIKE * len(ids):
         return np.array_split(ids, num_parts)

@@ -34,7 +34,7 @@ def updated_index(stored, dtype, num_probes, old_ids, added):
     homeless = np.flatnonzero(places < 0)
     for start in range(0, len(homeless), _ASSIGNED_ROWS):
         some = homeless[start : start + _ASSIGNED_ROWS]
-        cell_of[some] = assign(head.class_vectors_of(some).numpy(), centres)[0]
+        cell_of[some] = assign(head.class_vectors_of(some).numpy(), centres)
     cell_of[scanned] = places[scanned] = -1
     cells = cells_around(cell_of, len(centres))
     # Rows in few bits are differences from the centres, which therefore stay; others follow their members.
