@@ -244,12 +244,14 @@ def main():
     parser.add_argument("--heads", nargs="+")
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
+    parser.add_argument("--epochs", type=int, help="6 for tags and 12 for items, unless given")
     parser.add_argument("--output", type=Path, default=Path("runs/combinations"))
     add_results(parser)
     args = parser.parse_args()
     if args.task == "items" and args.data is None:
         parser.error("items needs --data, a file of users and their items")
     data, results = (Tags if args.task == "tags" else Items)(args.data), {}
+    data.epochs = args.epochs or data.epochs
     for head, loss, sampler in itertools.product(args.heads or data.heads, args.losses, args.samplers):
         if head == "MACH" and sampler != "all classes":
             continue  # it has no sampler
