@@ -163,6 +163,15 @@ def test_a_refresh_hashes_what_changed_and_gives_the_tables_of_a_whole_one(monke
         np.testing.assert_array_equal(of_each[2], of_each[1])
 
 
+def test_a_vector_that_a_refresh_refused_is_refused_again():
+    vectors = clustered(20, 3)
+    sampler = made(4, vectors)
+    vectors[7] = np.nan
+    for _ in range(2):
+        with pytest.raises(ValueError, match="class 7 is not finite"):
+            sampler.refresh(head_of(vectors))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("names", ["abcdefgh", "hgfijklmnopqrstuv"])
 def test_other_classes_get_the_tables_that_a_new_sampler_makes(names):
