@@ -1,11 +1,11 @@
 """Heads, samplers and losses that go together, on tags and next items: quality, proposal, time, memory.
 
-    python benchmarks/combinations.py tags
+    python benchmarks/combinations.py tags [--seeds 0 1 2]
     python benchmarks/combinations.py items --data Beauty.txt
 
 "tags" has several labels a point: the artworks of the extreme classification example, or a folder like it.
 "items" has one label a position: users' purchases, ``user item item ...`` a line. Each combination trains as
-long as all others on its data, from the same seed, with few draws, so that it matters which. P@1 and NDCG@10
+long as all others on its data, from the same seeds, with few draws, so that it matters which. P@1 and NDCG@10
 are those of test data. KL(softmax, Q) and the effective sample size compare the proposal of the trained model
 with its own softmax on test queries; "loss gap" is the sampled loss of test points minus the loss over all
 classes, as a share of the latter. Milliseconds are processor time of a step, after the first epoch. MB is the
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from _grams import padded, words_of
-from _seeds import once
+from _seeds import mean, once, spread
 from _tables import add_results, keep, show
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -91,8 +91,8 @@ class Tags:
         self.num_words = len(places)
         self.density = self.train.labels.nnz / len(self.train)
 
-    def batches(self):
-        train = tfxc.data.classification_dataset(self.train, 256, seed=0, example_ids=True)
+    def batches(self, seed):
+        train = tfxc.data.classification_dataset(self.train, 256, seed=seed, example_ids=True)
         return train, self.test.dataset(256)
 
     def encoder(self, head):
@@ -106,7 +106,7 @@ class Tags:
         return keras.Sequential([keras.Input((self.words.shape[1],), dtype="int32"), bag])
 
     metrics = tfxc.metrics.PrecisionAtK(1, average="all"), tfxc.metrics.PrecisionAtK(5, average="all")
-    columns = "P@1", "P@5"
+    columns, form = ("P@1", "P@5"), "{:.1f}"
 
 
 class Items:
@@ -116,14 +116,14 @@ class Items:
     epochs = 12
     density = 1.0
     metrics = tfxc.metrics.NDCGAtK(10), tfxc.metrics.RecallAtK(10)
-    columns = "NDCG@10", "Recall@10"
+    columns, form = ("NDCG@10", "Recall@10"), "{:.2f}"
 
     def __init__(self, path):
         self.split = tfxc.data.leave_last_out(tfxc.data.read_sequences(path))
         self.num_classes, self.counts = self.split.train.num_classes, self.split.train.counts()
 
-    def batches(self):
-        train = tfxc.data.sequence_training_dataset(self.split.train, 20, 128, windows="all", seed=0)
+    def batches(self, seed):
+        train = tfxc.data.sequence_training_dataset(self.split.train, 20, 128, windows="all", seed=seed)
         return train, tfxc.data.sequence_evaluation_dataset(self.split.test, 20, 256)
 
     def encoder(self, head):
@@ -184,10 +184,10 @@ def loss_gap(model, inputs, labels):
     return {"gap": float((sampled - exact) / exact)}
 
 
-def run(head, sampler, loss, data, folder):
+def run(head, sampler, loss, data, seed, folder):
     """The results of a combination, or why it is refused."""
-    keras.utils.set_random_seed(0)
-    train, test = data.batches()
+    keras.utils.set_random_seed(seed)
+    train, test = data.batches(seed)
     try:
         model = tfxc.ExtremeClassifier(
             data.encoder(head), make_head(head, loss, data), sampler=SAMPLERS[sampler](data.counts), k=10
@@ -224,16 +224,16 @@ def without_ids(inputs):
 
 def rows_of(results, data):
     """Rows by head, loss and sampler: quality, also beside that of Uniform and Unigram draws."""
-    for (head, loss, sampler), row in results.items():
-        if "refused" in row:
-            yield [head, loss, sampler, *[""] * 9, row["refused"]]
+    for (head, loss, sampler), runs in results.items():
+        if "refused" in runs[0]:
+            yield [head, loss, sampler, *[""] * 9, runs[0]["refused"]]
             continue
-        best, other = data.columns
-        cells = [row[best], row[other]]
+        best = data.columns[0]
+        cells = [spread([run[name] for run in runs], data.form) for name in data.columns]
         for base in ("Uniform", "Unigram"):
-            beside = results.get((head, loss, base), {})
-            cells.append(f"{row[best] - beside[best]:+.1f}" if best in beside else "")
-        cells += [row.get(key, "") for key in ("KL", "ESS", "gap", "ms", "MB")]
+            beside = results.get((head, loss, base))
+            cells.append(f"{mean(runs, best) - mean(beside, best):+.1f}" if beside else "")
+        cells += [mean(runs, key) if key in runs[0] else "" for key in ("KL", "ESS", "gap", "ms", "MB")]
         yield [head, loss, sampler, *cells, ""]
 
 
@@ -244,6 +244,7 @@ def main():
     parser.add_argument("--heads", nargs="+")
     parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, help="6 for tags and 12 for items, unless given")
     parser.add_argument("--output", type=Path, default=Path("runs/combinations"))
     add_results(parser)
@@ -257,11 +258,13 @@ def main():
             continue  # it has no sampler
         if args.task == "items" and sampler == "HardNegatives":
             continue  # they are found for whole examples, not for positions
-        folder = args.output / args.task / f"{head}, {loss}, {sampler}"
-        row = once(folder, [data.epochs], partial(run, head, sampler, loss, data))
-        results[head, loss, sampler] = row
-        print(head, loss, sampler, row, flush=True)
-        keras.backend.clear_session()
+        for seed in args.seeds:
+            name = f"{head}, {loss}, {sampler}" + (f", seed {seed}" if seed else "")
+            job = partial(run, head, sampler, loss, data, seed)
+            row = once(args.output / args.task / name, [data.epochs], job)
+            results.setdefault((head, loss, sampler), []).append(row)
+            print(name, row, flush=True)
+            keras.backend.clear_session()
     titles = [
         *data.columns,
         "beside Uniform",
