@@ -136,15 +136,16 @@ class Items:
 def make_head(name, loss, data):
     """A head of that name; no class is likely at the start where the loss asks of each if it applies."""
     start = math.log(data.density / data.num_classes) if loss in INDEPENDENT else 0.0
+    start = -1.0 if loss == "squared hinge" else start
     bias = {"bias_initializer": keras.initializers.Constant(start)}
     if name == "dense":
         return tfxc.layers.DenseHead(data.num_classes, use_bias=True, **bias)
     if name == "normalised":
         return tfxc.layers.DenseHead(data.num_classes, normalize=True, temperature=0.05)
     if name == "sparse":
-        return tfxc.layers.UniformSparseHead(data.num_classes, fan_in=32, seed=0, **bias)
+        return tfxc.layers.UniformSparseHead(data.num_classes, fan_in=32, use_bias=True, seed=0, **bias)
     if name == "encoded":
-        return tfxc.layers.EncodedHead(data.class_encoder(), data.words)
+        return tfxc.layers.EncodedHead(data.class_encoder(), data.words, use_bias=True, **bias)
     plan = tfxc.layers.suggest_mach(data.num_classes, DIM, data.num_classes * DIM)  # a quarter of a dense one
     activation = "sigmoid" if loss in INDEPENDENT else "softmax"
     return tfxc.layers.MACHHead(

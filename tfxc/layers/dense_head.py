@@ -16,7 +16,7 @@ from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, hits, int32_ids
 from tfxc.infinity import infinity_is_meant
 from tfxc.layers.dense_blocks import all_logits, dense_reduction
-from tfxc.layers.head import Head, class_biases, of_filled_slots, without_empty
+from tfxc.layers.head import Head, class_biases, initializer_of_bias, of_filled_slots, without_empty
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.losses.reductions import LOGSUMEXP
 from tfxc.ops import library
@@ -115,7 +115,7 @@ class DenseHead(Head):
         # A config cannot hold a layer object, but its name, by which the layer is found in the encoder.
         self.tied_to = tied_to.name if isinstance(tied_to, keras.layers.Layer) else tied_to
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.bias_initializer = initializer_of_bias(bias_initializer, use_bias)
         self._shared: Any = None  # the layer whose table is tied, Untracked
         self._is_in_model = False  # an ExtremeClassifier's file tells which layer that is
         if isinstance(tied_to, keras.layers.Layer):

@@ -7,14 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import found_again, is_made_of_layers, kept_integers, layers_of, require_layer
+from tfxc._keras.layers import (
+    config_of,
+    found_again,
+    is_made_of_layers,
+    kept_integers,
+    layers_of,
+    require_layer,
+)
 from tfxc._keras.weights import add_counter, add_weight, tf_variable, variables_of
 from tfxc.class_rows import ClassRows
 from tfxc.encoders.grad_cache import GradCache
 from tfxc.ids import check_ids
 from tfxc.layers.class_cache import ClassCache
 from tfxc.layers.class_features import ClassFeatures, as_tensors, num_rows
-from tfxc.layers.head import Head, of_filled_slots, seen_by_loss, without_empty
+from tfxc.layers.head import Head, initializer_of_bias, of_filled_slots, seen_by_loss, without_empty
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.in_chunks import in_chunks
@@ -50,6 +57,10 @@ class EncodedHead(Head):
             list of them, a dict or tuple of such, or a ``tf.data.Dataset`` of L elements. Or only the number
             L, for a head that gets its cache and features from a file.
         free_vectors: whether each class has a vector of its own beside the encoded one; it starts at 0.
+        use_bias: whether one learnt number is added to the logits of all classes. A softmax cancels it;
+            ``BinaryCrossentropy`` and ``SquaredHinge`` learn little without (docs/benchmarks/combinations).
+        bias_initializer: initializer of that number. For "which of L labels apply" start where no label is
+            likely: ``Constant(log(labels per query / L))``.
 
     Call arguments:
         query: float [..., D].
@@ -74,12 +85,22 @@ class EncodedHead(Head):
         Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
     """
 
-    def __init__(self, item_encoder: keras.Model, features, free_vectors: bool = False, **kwargs) -> None:
+    def __init__(
+        self,
+        item_encoder: keras.Model,
+        features,
+        free_vectors: bool = False,
+        *,
+        use_bias: bool = False,
+        bias_initializer="zeros",
+        **kwargs,
+    ) -> None:
         require_layer(item_encoder, "item_encoder")
         given = None if isinstance(features, numbers.Integral) else as_tensors(features)
         super().__init__(features if given is None else num_rows(given), **kwargs)
         self.item_encoder = item_encoder
-        self.free_vectors = bool(free_vectors)
+        self.free_vectors, self.use_bias = bool(free_vectors), bool(use_bias)
+        self.bias_initializer = initializer_of_bias(bias_initializer, use_bias)
         self._features = ClassFeatures(self.num_classes)
         if given is not None:
             self._features.set(given)
@@ -103,8 +124,8 @@ class EncodedHead(Head):
         config = super().get_config()
         num_classes = config.pop("num_classes")
         item_encoder = keras.saving.serialize_keras_object(self.item_encoder)
-        own = {"item_encoder": item_encoder, "features": num_classes, "free_vectors": self.free_vectors}
-        return {**config, **own}
+        own = config_of(self, "free_vectors", "use_bias", "bias_initializer")
+        return {**config, "item_encoder": item_encoder, "features": num_classes, **own}
 
     @classmethod
     def from_config(cls, config):
@@ -182,15 +203,17 @@ class EncodedHead(Head):
 
     def build(self, input_shape):
         dim = input_shape[-1]
-        self.cache = add_weight(self, "cache", (self.num_classes, dim), trainable=False)
+        self.effective_dim = dim + int(self.use_bias)
+        self.cache = add_weight(self, "cache", (self.num_classes, self.effective_dim), trainable=False)
         # Training steps since the cache was computed. It starts at 1: there is no cache yet.
         self.steps_since = add_counter(self, "steps_since", "ones", "only_first_replica")
         self.class_cache.hold(self.cache, self.steps_since)
         if self.free_vectors:
             self.free = add_weight(self, "free", (self.num_classes, dim))
-        self.effective_dim = dim
+        if self.use_bias:
+            self.bias = add_weight(self, "bias", (1,), self.bias_initializer)
         if self._features.variables is not None:
-            width = self._encoded(tf.range(1)).shape[-1]
+            width = self._encoded(tf.range(1)).shape[-1] - int(self.use_bias)
             if width != dim:
                 raise ValueError(
                     f"The item encoder gives vectors of width {width}, but the queries are of width {dim}: "
@@ -218,14 +241,19 @@ class EncodedHead(Head):
         with kept_by_graph():  # swish has a custom gradient
             encoded = self.item_encoder(features, training=training)
         vectors = tf.cast(encoded, tf.float32)[: tf.size(class_ids)]
-        return vectors + tf.gather(tf_variable(self.free), class_ids) if self.free_vectors else vectors
+        vectors = vectors + tf.gather(tf_variable(self.free), class_ids) if self.free_vectors else vectors
+        if not self.use_bias:
+            return vectors
+        return tf.concat([vectors, tf.tile(tf_variable(self.bias)[tf.newaxis], [tf.size(class_ids), 1])], 1)
 
     def freshen(self, force=False):
         """As of ``Head``; encodes all classes, in blocks."""
         return self.class_cache.freshen(force) if self.built else []
 
     def effective_query(self, query):
-        return tf.cast(query, tf.float32)
+        """As of ``Head``: queries, and 1 for the bias."""
+        query = tf.cast(query, tf.float32)
+        return tf.pad(query, [[0, 0], [0, 1]], constant_values=1.0) if self.use_bias else query
 
     def _all_logits(self, query):
         """As of ``Head``; encodes all classes, with gradients: a plain model brings no cache up to date."""

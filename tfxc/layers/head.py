@@ -428,6 +428,17 @@ def without_empty(class_ids, log_expected_count):
     return class_ids if class_ids.shape.rank == 1 else tf.where(empty, -1, class_ids), empty
 
 
+def initializer_of_bias(given, use_bias):
+    """The initializer of biases; ValueError for one that starts none, since ``use_bias`` is False."""
+    initializer = keras.initializers.get(given)
+    if not use_bias and not isinstance(initializer, keras.initializers.Zeros):
+        raise ValueError(
+            f"bias_initializer={given!r} starts no bias, because use_bias is False: pass use_bias=True, or "
+            "leave bias_initializer out."
+        )
+    return initializer
+
+
 def class_biases(bias, class_ids):
     """Biases float32 of class ids of any shape, 0 for -1, from a variable [L] with a sparse gradient."""
     # With momentum, even a gradient of zero moves a class: an empty slot reads a class that is scored anyway;

@@ -9,7 +9,7 @@ from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, real_number, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
-from tfxc.layers.head import Head, class_biases
+from tfxc.layers.head import Head, class_biases, initializer_of_bias
 from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.ops.sparse_head import sparse_head_candidates, sparse_head_logits, sparse_head_reduce
 from tfxc.optimizers.slots import reset_slots
@@ -95,7 +95,7 @@ class UniformSparseHead(Head):
         self.fan_in = positive_int(fan_in, "fan_in")
         self.group_size = positive_int(group_size, "group_size")
         self.use_bias = use_bias
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.bias_initializer = initializer_of_bias(bias_initializer, use_bias)
         self.seed = positive_int(seed_or_drawn(seed), "seed", least=0)
 
     def get_config(self):

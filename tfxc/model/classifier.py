@@ -24,6 +24,7 @@ from tfxc.model.checks import (
     ranking_metrics,
     refuse_consumed,
     refuse_optimizer,
+    warn_of_biases,
     warn_of_poor_draws,
 )
 from tfxc.model.fit import (
@@ -161,6 +162,7 @@ class ExtremeClassifier(
         check_loss(self.head, loss)
         require_sampler(loss, self.sampler)
         warn_of_poor_draws(self.head, loss, self.sampler)
+        warn_of_biases(self.head, loss, self.sampler)
         options = compile_options(kwargs)
         num_classes = self.head.num_classes
         plain = ranking_metrics(metrics, "metrics", num_classes)
