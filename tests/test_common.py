@@ -38,7 +38,12 @@ HEADS = {
     "DenseHead, tied": lambda: layers.DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),
     "EncodedHead": lambda: layers.EncodedHead(item_tower(), features(NUM_CLASSES, 5)),
     "EncodedHead, all options": lambda: layers.EncodedHead(
-        item_tower("own"), {"own": features(NUM_CLASSES, 5)}, free_vectors=True, name="top"
+        item_tower("own"),
+        {"own": features(NUM_CLASSES, 5)},
+        free_vectors=True,
+        use_bias=True,
+        bias_initializer=keras.initializers.Constant(-2.0),
+        name="top",
     ),
     "UniformSparseHead": lambda: layers.UniformSparseHead(NUM_CLASSES, fan_in=3),
     "UniformSparseHead, all options": lambda: layers.UniformSparseHead(

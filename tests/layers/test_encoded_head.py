@@ -51,6 +51,33 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
         assert set(free.indices.numpy()) == distinct
 
 
+@pytest.mark.both_keras
+@pytest.mark.parametrize("free_vectors", [False, True])
+def test_a_bias_is_added_to_the_logits_of_all_classes_wherever_they_are_scored(free_vectors, tmp_path):
+    bias = {"use_bias": True, "bias_initializer": keras.initializers.Constant(-2.0)}
+    model = model_of(EncodedHead(tower(), FEATURES, free_vectors, **bias), samplers.Uniform(9, shared=True))
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=BinaryCrossentropy())
+    x, y = learnable(16)
+    model.fit(x, y, batch_size=8, verbose=0)
+    head, query = model.head, model.encoder(x)
+    (start,) = tf_variable(head.bias).numpy()
+    assert start != -2
+    wanted = query.numpy() @ vectors_of(head).T + start
+    np.testing.assert_allclose(head(query), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(head.score(query, tf.range(NUM_CLASSES)), wanted, rtol=1e-4, atol=1e-5)
+    exact = tfxc.head_loss(head, BinaryCrossentropy(), query, y)
+    want = tf.nn.sigmoid_cross_entropy_with_logits(tf.one_hot(y, NUM_CLASSES), wanted)
+    np.testing.assert_allclose(exact, tf.reduce_mean(tf.reduce_sum(want, 1)), rtol=1e-4)
+    of_labels, of_ids = head._score_both(query, y[:, None], tf.constant([3, -1, 24]))
+    np.testing.assert_allclose(of_labels[:, 0], np.take_along_axis(wanted, y[:, None], 1)[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(of_ids.numpy()[:, [0, 2]], wanted[:, [3, 24]], rtol=1e-4, atol=1e-5)
+    best = model.predict(x, verbose=0)
+    np.testing.assert_allclose(best["scores"], np.sort(wanted, 1)[:, :-4:-1], rtol=1e-4, atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0)["scores"], best["scores"])
+
+
 def losses_and_gradients(head, loss, labels, sampler):
     """Weighted losses [N] of as many queries, and the gradients of queries and weights of the encoder."""
     sampler.build((NUM_CLASSES, DIM))

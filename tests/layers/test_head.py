@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -476,3 +478,16 @@ def test_heads_that_cannot_filter_gradients_refuse_to(name):
     head.check(loss=SoftmaxCrossentropy())
     with pytest.raises(ValueError, match=f"{name} computes the whole gradient.*filter_below=0.5.*DenseHead"):
         head.check(loss=SoftmaxCrossentropy(filter_below=0.5))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tfxc.layers.DenseHead,
+        partial(tfxc.layers.UniformSparseHead, fan_in=2),
+        partial(tfxc.layers.EncodedHead, keras.layers.Dense(2)),
+    ],
+)
+def test_an_initializer_of_biases_that_a_head_does_not_have_is_refused(make):
+    with pytest.raises(ValueError, match="starts no bias, because use_bias is False: pass use_bias=True"):
+        make(5, bias_initializer=keras.initializers.Constant(-1.0))

@@ -1,3 +1,5 @@
+import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +14,8 @@ from tfxc.losses import SoftmaxCrossentropy
 from tfxc.metrics import CoverageAtK, NDCGAtK, PSPAtK
 from tfxc.model.checks import require_finite, require_finite_step
 from tfxc.samplers import DNS, LSH, MIDX, RFF, InBatch, LogUniform, Sphere, Uniform, Unigram
+
+BIASES = {"use_bias": True, "bias_initializer": keras.initializers.Constant(-1.0)}
 
 
 @pytest.mark.long
@@ -28,7 +32,7 @@ def test_xla_is_switched_off_with_a_warning():
 @pytest.mark.parametrize("loss", [losses.BinaryCrossentropy(), losses.SquaredHinge(), SoftmaxCrossentropy()])
 def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
     is_poor = not isinstance(sampler, Unigram | MIDX) and not isinstance(loss, SoftmaxCrossentropy)
-    make_model(sampler, loss)
+    make_model(sampler, loss, head=layers.DenseHead(NUM_CLASSES, **BIASES))
     expected = [True] * (is_poor or isinstance(sampler, RFF | InBatch))
     assert ["no better than one of Unigram" in str(warning.message) for warning in recwarn] == expected
 
@@ -37,20 +41,46 @@ def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
     "sampler, num_warnings", [(LSH(4), 1), (Sphere(4), 1), (MIDX(4), 0), (InBatch(4), 1), (InBatch(), 0)]
 )
 def test_a_sparse_head_is_warned_of_draws_by_hashes_and_kernels(sampler, num_warnings, recwarn):
-    make_model(sampler, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4))
+    make_model(sampler, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4, **BIASES))
     assert len(recwarn) == num_warnings
 
 
 @pytest.mark.parametrize("loss, num_warnings", [(losses.GBCE(), 2), (losses.BinaryCrossentropy(), 1)])
 def test_a_sparse_head_is_not_warned_of_what_ranks_better_there(loss, num_warnings, recwarn):
     for sampler in (DNS(4, num_candidates=8), InBatch(4)):
-        make_model(sampler, loss, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4))
+        make_model(sampler, loss, head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4, **BIASES))
     assert len(recwarn) == num_warnings
+
+
+@pytest.mark.parametrize(
+    "loss, sampler, start",
+    [
+        (losses.BinaryCrossentropy(), MIDX(4), r"Constant\(np.log\(labels_per_query / num_classes\)\)"),
+        (losses.SquaredHinge(), None, r"Constant\(-1.0\)"),
+        (losses.GBCE(), None, "num_classes"),
+        (losses.GBCE(), MIDX(4), None),
+        (SoftmaxCrossentropy(), MIDX(4), None),
+    ],
+)
+@pytest.mark.parametrize("biases", [{}, {"use_bias": True}, BIASES])
+@pytest.mark.parametrize("make", [layers.DenseHead, partial(layers.UniformSparseHead, fan_in=4)])
+def test_biases_that_start_at_0_are_warned_of(make, biases, loss, sampler, start, recwarn):
+    make_model(sampler, loss, head=make(NUM_CLASSES, **biases))
+    found = [str(warning.message) for warning in recwarn if "do not start there" in str(warning.message)]
+    assert len(found) == (start is not None and biases is not BIASES)
+    assert all(re.search(start, own) for own in found)
+
+
+def test_biases_of_buckets_are_warned_of(recwarn):
+    for options in ({}, {"bias_initializer": BIASES["bias_initializer"]}):
+        head = layers.MACHHead(NUM_CLASSES, 5, 2, activation="sigmoid", **options)
+        make_model(None, losses.BinaryCrossentropy(), head=head)
+    assert len(recwarn) == 1 and "labels_per_query / num_buckets" in str(recwarn[0].message)
 
 
 @pytest.mark.parametrize("loss, num_warnings", [(losses.GBCE(), 1), (losses.BinaryCrossentropy(), 0)])
 def test_gbce_is_warned_of_with_draws_by_rank(loss, num_warnings, recwarn):
-    make_model(LogUniform(4), loss)
+    make_model(LogUniform(4), loss, head=layers.DenseHead(NUM_CLASSES, **BIASES))
     assert len(recwarn) == num_warnings
 
 
