@@ -9,7 +9,8 @@ long as all others on its data, from the same seeds, with few draws, so that it 
 are those of test data. KL(softmax, Q) and the effective sample size compare the proposal of the trained model
 with its own softmax on test queries; "loss gap" is the sampled loss of test points minus the loss over all
 classes, as a share of the latter. Milliseconds are processor time of a step, after the first epoch. MB is the
-memory in the middle of a step, as of ``tfxc.memory_report``. The draws of "InBatch" are shared by the batch;
+memory in the middle of a step, as of ``tfxc.memory_report``. Biases start where no class applies for losses of
+each class on its own; --heads 'dense, biases from 0' 'dense, no biases' shows why. The draws of "InBatch" are shared by the batch;
 "InBatch, whole" takes all its labels. Finished runs are read from the output folder.
 """
 
@@ -140,6 +141,10 @@ def make_head(name, loss, data):
     bias = {"bias_initializer": keras.initializers.Constant(start)}
     if name == "dense":
         return tfxc.layers.DenseHead(data.num_classes, use_bias=True, **bias)
+    if name == "dense, biases from 0":
+        return tfxc.layers.DenseHead(data.num_classes, use_bias=True)
+    if name == "dense, no biases":
+        return tfxc.layers.DenseHead(data.num_classes)
     if name == "normalised":
         return tfxc.layers.DenseHead(data.num_classes, normalize=True, temperature=0.05)
     if name == "sparse":
