@@ -9,9 +9,10 @@ long as all others on its data, from the same seeds, with few draws, so that it 
 are those of test data. KL(softmax, Q) and the effective sample size compare the proposal of the trained model
 with its own softmax on test queries; "loss gap" is the sampled loss of test points minus the loss over all
 classes, as a share of the latter. Milliseconds are processor time of a step, after the first epoch. MB is the
-memory in the middle of a step, as of ``tfxc.memory_report``. Biases start where no class applies for losses of
-each class on its own; --heads 'dense, biases from 0' 'dense, no biases' shows why. The draws of "InBatch" are shared by the batch;
-"InBatch, whole" takes all its labels. Finished runs are read from the output folder.
+memory in the middle of a step, as of ``tfxc.memory_report``. The draws of "InBatch" are shared by the batch;
+"InBatch, whole" takes all its labels. Where a loss estimates that of each class on its own, biases start
+where no class applies: --heads "dense, biases from 0" "dense, no biases" shows why. Finished runs are read
+from the output folder.
 """
 
 import argparse
@@ -70,7 +71,7 @@ LOSSES = {
     "gBCE": tfxc.losses.GBCE,
     "squared hinge": tfxc.losses.SquaredHinge,
 }
-INDEPENDENT = "binary", "gBCE", "squared hinge"  # losses that start where no class applies
+INDEPENDENT = "binary", "gBCE", "squared hinge"  # losses of each class on its own
 NUM_QUERIES = 256
 
 
@@ -135,9 +136,8 @@ class Items:
 
 
 def make_head(name, loss, data):
-    """A head of that name; no class is likely at the start where the loss asks of each if it applies."""
-    start = math.log(data.density / data.num_classes) if loss in INDEPENDENT else 0.0
-    start = -1.0 if loss == "squared hinge" else start
+    """A head of that name; no class is likely at the start where the loss estimates that of all classes."""
+    start = {"binary": math.log(data.density / data.num_classes), "squared hinge": -1.0}.get(loss, 0.0)
     bias = {"bias_initializer": keras.initializers.Constant(start)}
     if name == "dense":
         return tfxc.layers.DenseHead(data.num_classes, use_bias=True, **bias)
@@ -264,6 +264,8 @@ def main():
             continue  # it has no sampler
         if args.task == "items" and sampler == "HardNegatives":
             continue  # they are found for whole examples, not for positions
+        if loss == "gBCE" and sampler == "all classes":
+            continue  # the binary loss
         for seed in args.seeds:
             name = f"{head}, {loss}, {sampler}" + (f", seed {seed}" if seed else "")
             job = partial(run, head, sampler, loss, data, seed)
