@@ -31,6 +31,7 @@ FLOORS = (
         "progress",
         "require",
         "scored",
+        "spare_classes",
         "step_clock",
     },
     {"ops", "sparsity", "hashing", "class_vectors", "labels"},

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.progress import progress
+from tfxc.spare_classes import require_no_spare
 
 _BLOCK_ROWS = 1 << 16
 
@@ -41,11 +42,7 @@ def require_indexable(head):
             "training steps: train it first. A MACHHead searches its best buckets only, by its own "
             "num_probes: export the model without an index."
         )
-    if head.num_given is not None and head.num_given.value < head.num_classes:
-        raise ValueError(
-            f"Only {int(head.num_given.value)} of {head.num_classes} classes have names, and an index would "
-            "rank the others, too: build it once all have, or do without."
-        )
+    require_no_spare(head)
 
 
 def vector_of_each(head, class_ids):

@@ -72,7 +72,7 @@ def value_and_gradient(function, logits):
 class TableOfLogits:
     """In the place of a head: the logits [N, L] of each query are given."""
 
-    approximate, num_given = False, None
+    approximate = False
 
     def __init__(self, logits):
         self.logits, self.num_classes = logits, logits.shape[1]

@@ -27,6 +27,7 @@ from tfxc.ops.run_on import run_on
 from tfxc.ops.table_rows import gather_rows, mark_read_only, refuse_plain_steps
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 from tfxc.scored import BestClasses
+from tfxc.spare_classes import num_given_of
 
 
 @register
@@ -399,7 +400,7 @@ class DenseHead(Head):
 
     def losses_and_best(self, query, labels, loss, k, exclude=None):
         kernel = loss.over_classes.kernel
-        if kernel is None or self.num_given is not None or not library.takes_table(self.table_variable):
+        if kernel is None or num_given_of(self) is not None or not library.takes_table(self.table_variable):
             return super().losses_and_best(query, labels, loss, k, exclude)
         reduced, *best = self._scan(query, reduction=kernel, k=k, exclude=exclude)
         return loss.combine(reduced, self.score(query, labels), labels >= 0), BestClasses(*best)

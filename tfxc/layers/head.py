@@ -23,6 +23,7 @@ from tfxc.scored import BestClasses, Scored
 from tfxc.search.attributes import Attributes, passing
 from tfxc.search.candidates import best_allowed, search_or_allowed, search_or_filtered
 from tfxc.search.exact import BlockTopK
+from tfxc.spare_classes import without_spare
 
 # Blocks of logits [N, b] hold about this many numbers: 16 MB, large enough for an efficient matmul.
 _BLOCK_ELEMENTS = 1 << 22
@@ -80,7 +81,6 @@ class Head(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_classes = positive_int(num_classes, "num_classes")
         self.query_dim: int | Any = None  # D, once built
-        self.num_given: Any = None  # or Untracked, an int32 variable: classes from there on are spare
         self.supports_jit = False  # the compiled ops do not run under XLA
         self.supports_masking = True  # the mask of sequences goes on to the loss
 
@@ -286,7 +286,7 @@ class Head(keras.layers.Layer):
         counts = [(name, own) for name, own in counts if not isinstance(own, numbers.Integral)]
         with tf.control_dependencies([check for name, own in counts for check in at_least_one(own, name)]):
             k = count_tensor(k, self.num_classes)
-        passes, restricts = self._without_spare(*passing(attributes, where, query, self.num_classes))
+        passes, restricts = without_spare(self, *passing(attributes, where, query, self.num_classes))
 
         def allowed():
             size = tf.shape(query)[0]
@@ -305,16 +305,6 @@ class Head(keras.layers.Layer):
         """``top_k`` of checked arguments: scores and ids; by default from a scan of all classes."""
         return self._best_passing(query, k, exclude, None)
 
-    def _without_spare(self, passes, restricts):
-        """What ``passing`` gives of a request, without spare classes."""
-        if self.num_given is None:
-            return passes, restricts
-        num_given = self.num_given.value
-        own = lambda ids: ids < num_given  # noqa: E731
-        if passes is None:
-            return own, num_given < self.num_classes
-        return lambda ids: own(ids) & passes(ids), restricts | (num_given < self.num_classes)
-
     def _best_passing(self, query, k, exclude, passes):
         ranking = BlockTopK(k, exclude, passes)
         return ranking.finish(self.scan(query, ranking.fold, ranking.initial(tf.shape(query)[0])))
@@ -332,7 +322,7 @@ class Head(keras.layers.Layer):
         self, query, labels, loss: ClassificationLoss, k: int, exclude=None
     ) -> tuple[tf.Tensor, BestClasses]:
         """What ``losses`` gives, exactly, and what ``top_k`` gives, from one pass."""
-        reduction, ranking = loss.over_classes, BlockTopK(k, exclude, self._without_spare(None, None)[0])
+        reduction, ranking = loss.over_classes, BlockTopK(k, exclude, without_spare(self)[0])
 
         def fold(carry, logits, start):
             return reduction.update(carry[0], logits), ranking.fold(carry[1], logits, start)

@@ -22,6 +22,7 @@ from tfxc.model.fresh_cache import expire_averaged
 from tfxc.model.growing import require_growing
 from tfxc.model.memory import warn_of_large_save
 from tfxc.serving.class_names import names_array, read_names, write_names
+from tfxc.spare_classes import spare_from
 
 _VOCABULARY = "growing_vocabulary.json"
 
@@ -63,7 +64,7 @@ class SavingMixin:
         self._names = checked_names(class_names, self.head.num_classes)
         if self.vocabulary is not None:
             require_growing(self)
-            self.head.num_given = Untracked(self.vocabulary.num_given)
+            spare_from(self.head, self.vocabulary.num_given)
 
     @property
     def class_names(self) -> Sequence[str] | Any:

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tfxc.cluster.folded import folded_losses, is_folded
 from tfxc.cluster.place import check_placed
-from tfxc.ids import PADDING
 from tfxc.infinity import infinity_is_meant
 from tfxc.labels import labelled_queries
 from tfxc.layers.class_cache import old_class_vectors
@@ -15,6 +14,7 @@ from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_example_ids
 from tfxc.samplers import Sampler, Step
 from tfxc.scored import Scored
+from tfxc.spare_classes import spare_as_empty
 
 
 def head_loss(
@@ -149,8 +149,7 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     step = Step(effective, labels, example_ids, score, class_vectors, query, head.approximate)
     with infinity_is_meant():  # a count of a class that is never drawn, a score of no class
         draw = sampler.sample(step)
-    if head.num_given is not None:  # a draw of a spare class is an empty slot, which keeps estimates right
-        draw = draw._replace(ids=tf.where(draw.ids < head.num_given.value, draw.ids, PADDING))
+    draw = draw._replace(ids=spare_as_empty(head, draw.ids))
 
     @functools.cache
     def one_by_one():
