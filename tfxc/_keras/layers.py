@@ -32,8 +32,8 @@ def forget_layer(owner, layer):
 
 
 def layers_of(layer):
-    """The layer or model itself and all layers in it, however deep."""
-    return list(layer._flatten_layers())
+    """The layer or model itself and all layers in it, however deep; none for None."""
+    return [] if layer is None else list(layer._flatten_layers())
 
 
 def scope_of_own_classes(objects):

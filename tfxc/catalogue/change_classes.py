@@ -201,8 +201,7 @@ def _require_built(changed):
 
 
 def _rows_of_sampler(sampler):
-    parts = [] if sampler is None else layers_of(sampler)
-    return [rows for part in parts if hasattr(part, "class_rows") for rows in part.class_rows()]
+    return [rows for part in layers_of(sampler) if hasattr(part, "class_rows") for rows in part.class_rows()]
 
 
 def _changed_config(model, items, lookups, classes):

@@ -189,6 +189,8 @@ class Vocabulary:
 class _Ids(dict):
     """Ids by name, which a name in another form finds, too."""
 
+    get = Mapping.get  # that of a dict does not ask __missing__
+
     def __init__(self, ids: dict[str, int], vocabulary: Vocabulary):
         super().__init__(ids)
         self._vocabulary = vocabulary
@@ -198,12 +200,6 @@ class _Ids(dict):
         if own == name:
             raise KeyError(name)
         return self[own]
-
-    def get(self, name, default=None):
-        try:
-            return self[name]
-        except KeyError:
-            return default
 
 
 def normal_names(names: pa.Array, form: str) -> pa.Array:
@@ -238,6 +234,4 @@ def _escape(name: str) -> str:
 def _unescape(line: str) -> str:
     if "\\" not in line:
         return line
-    # Splitting at the escaped backslashes first keeps "\\n" (backslash, n) apart from "\n".
-    parts = line.split("\\\\")
-    return "\\".join(part.replace("\\n", "\n").replace("\\r", "\r") for part in parts)
+    return re.sub(r"\\([\\nr])", lambda escaped: {"n": "\n", "r": "\r"}.get(escaped[1], "\\"), line)

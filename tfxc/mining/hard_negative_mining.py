@@ -319,5 +319,4 @@ def warn_without_mining(sampler, callbacks):
 
 def _hard_negatives_in(sampler):
     """The ``HardNegatives`` in a sampler or None, however deep in mixtures."""
-    parts = [] if sampler is None else layers_of(sampler)
-    return [part for part in parts if type(part) is HardNegatives]
+    return [part for part in layers_of(sampler) if type(part) is HardNegatives]

@@ -73,8 +73,7 @@ def require_growing(model):
             f"rows, and a tied head row_offset=1: {short or 'the head'} would read the rows of other names. "
             "Give a table of anything else another number of rows."
         )
-    parts = [] if model.sampler is None else layers_of(model.sampler)
-    given = [part for part in parts if getattr(part, "counts", None) is not None]
+    given = [part for part in layers_of(model.sampler) if getattr(part, "counts", None) is not None]
     if given:
         raise ValueError(
             f"{type(given[0]).__name__} has counts of classes, but which names the classes of a "
@@ -140,7 +139,7 @@ def begin_anew(model, rows):
         for name, slot in slots_of(model.optimizer, table.weight).items():
             if slot.shape[:1] == weight.shape[:1]:
                 _fill(slot, places, fresh if name in AVERAGES else tf.zeros(slot.shape[1:]))
-    for part in [] if model.sampler is None else layers_of(model.sampler):
+    for part in layers_of(model.sampler):
         if isinstance(part, RunningCounts):
             part.forget(used)
 
