@@ -145,7 +145,7 @@ METRICS |= {
 
 def multi_optimizer(head=None):
     head = head or layers.DenseHead(NUM_CLASSES)
-    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (optimizers.LazySGD(0.3), head))
+    return optimizers.MultiOptimizer(optimizers.LazyAdam(0.02), (keras.optimizers.Adam(0.1), head))
 
 
 OPTIMIZERS = {

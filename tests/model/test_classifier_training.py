@@ -45,24 +45,6 @@ def test_training_nears_the_full_optimum(name):
     assert loss < 0.45 * before and recall > 0.7
 
 
-@pytest.mark.parametrize("name", long_after(1, "none", "mixture"))
-def test_same_seed_same_weights(name):
-    x, y = learnable(64)
-
-    def made(seed):
-        keras.utils.set_random_seed(seed)
-        return make_model(SAMPLERS[name]())
-
-    def trained(model):
-        callbacks = [] if name == "none" else [tfxc.callbacks.SamplerRefresh()]
-        model.fit(x, y, batch_size=32, callbacks=callbacks, verbose=0)
-        return weights_of(model)
-
-    first, again, other = trained(made(3)), trained(made(3)), weights_of(made(4))
-    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
-    assert any((one != two).any() for one, two in zip(weights_of(made(3)), other, strict=True))
-
-
 @pytest.mark.both_keras
 def test_the_loss_that_trains_equals_the_weighted_one_by_hand():
     x, y, weights = features(8), np.arange(8), np.linspace(0, 2, 8)

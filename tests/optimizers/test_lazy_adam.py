@@ -87,8 +87,3 @@ def test_scalars_outside_their_range_are_refused(wrong):
 def test_amsgrad_is_refused():
     with pytest.raises(ValueError, match="use keras.optimizers.Adam"):
         LazyAdam(amsgrad=True)
-
-
-def test_config_holds_the_scalars():
-    config = LazyAdam(0.5, beta_1=0.5, beta_2=0.75, epsilon=0.25).get_config()
-    assert [config[key] for key in ("learning_rate", "beta_1", "beta_2", "epsilon")] == [0.5, 0.5, 0.75, 0.25]

@@ -120,31 +120,6 @@ def test_each_follows_its_schedule():
         optimizer.learning_rate = 0.1
 
 
-@pytest.mark.long
-@pytest.mark.both_keras
-def test_saved_it_continues_where_it_stopped(tmp_path):
-    model, top = two_layers()
-    # Slots and counters: as well without a trace.
-    optimizer = MultiOptimizer(LazyAdam(0.01), (keras.optimizers.Adam(0.1), top))
-    model.compile(optimizer, "mse", run_eagerly=True)
-    fit(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded.optimizer.get_config()["owners"] == [0, 0, 1, 1]
-    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "state"))
-    other, other_top = two_layers()
-    optimizer = MultiOptimizer(LazyAdam(0.01), (keras.optimizers.Adam(0.1), other_top))
-    other.compile(optimizer, "mse", run_eagerly=True)
-    other.optimizer.build(other.trainable_variables)
-    restored = tf.train.Checkpoint(model=other, optimizer=other.optimizer)
-    restored.restore(checkpoint).assert_existing_objects_matched()
-    fit(model, 2)
-    for again in (loaded, other):
-        fit(again, 2)
-        for left, right in zip(values([model]), values([again]), strict=True):
-            np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-7)
-
-
 @keras.saving.register_keras_serializable(package="tests")
 def tenth():
     return 0.1

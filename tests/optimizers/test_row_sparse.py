@@ -235,24 +235,6 @@ def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tm
     tf.nest.map_structure(np.testing.assert_array_equal, model.get_weights(), loaded.get_weights())
 
 
-def test_checkpoint_restores_slots(optimizer_class, tmp_path):
-    def fresh():
-        table, optimizer = tf.Variable(tf.ones([4, 2])), optimizer_class(0.1)
-        optimizer.build([table])
-        return table, optimizer, tf.train.Checkpoint(table=table, optimizer=optimizer)
-
-    table, optimizer, checkpoint = fresh()
-    steps = [sparse([[1, 2], [3, 4]], [1, 1]), sparse([[1, 1], [-3, 2]], [1, 3])]
-    optimizer.apply_gradients([(steps[0], table)])
-    saved = checkpoint.save(tmp_path / "checkpoint")
-    optimizer.apply_gradients([(steps[1], table)])
-    other_table, other_optimizer, other_checkpoint = fresh()
-    other_checkpoint.restore(saved).assert_existing_objects_matched()
-    other_optimizer.apply_gradients([(steps[1], other_table)])
-    np.testing.assert_array_equal(other_table.numpy(), table.numpy())
-    assert int(other_optimizer.iterations) == 2
-
-
 @pytest.mark.traced
 @pytest.mark.both_keras
 @pytest.mark.usefixtures("path")

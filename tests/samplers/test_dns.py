@@ -75,12 +75,6 @@ def test_a_model_scores_the_draws_and_trains_on_the_hardest(shared):
     assert model.evaluate(x, y, verbose=0)[1] > 0.4 > 5 / NUM_CLASSES
 
 
-def test_reproducible():
-    step = Step(tf.zeros([40, 4]), tf.zeros([40, 1], tf.int32), score=lambda ids: tf.cast(ids, tf.float32))
-    first, again = (built(2, 5, num_classes=1000).sample(step).ids.numpy() for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-
-
 @pytest.mark.parametrize("num_candidates", [3, 4.0, None])
 def test_the_number_of_candidates_is_checked(num_candidates):
     with pytest.raises(ValueError, match="num_candidates must be an integer of at least 4"):

@@ -78,15 +78,6 @@ def test_a_batch_without_labels_has_no_candidates(num_negatives):
     assert ids.shape == (0,) and counted.shape == (2, 0)
 
 
-def test_reproducible():
-    labels = tf.reshape(tf.range(40) % 4, [40, 1])
-    first, again = (sample(built(8, seed=2), tf.zeros([40, 2]), labels)[0].numpy() for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    sampler = built(8, seed=2)
-    steps = [sample(sampler, tf.zeros([40, 2]), labels)[0].numpy() for _ in range(2)]
-    assert (steps[0] != steps[1]).any()
-
-
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_counting_while_training(traced):

@@ -119,17 +119,6 @@ def test_a_mixture_of_mixtures_counts_once():
     np.testing.assert_allclose(np.exp(counted), 10 / NUM_CLASSES, rtol=1e-6)
 
 
-def test_reproducible_and_each_part_keeps_its_counter():
-    query = queries(30, DIM)
-    draws = []
-    for _ in range(2):
-        mixture = built(parts())
-        draws.append([sample(mixture, tf.constant(query), labels_for(query))[0].numpy() for _ in range(2)])
-        assert [int(tf_variable(sampler.counter)) for sampler in mixture.samplers] == [2, 2, 2]
-    np.testing.assert_array_equal(*draws)
-    assert (draws[0][0] != draws[0][1]).any()
-
-
 @pytest.mark.long
 def test_parts_of_a_kind_with_one_seed_draw_other_classes():
     query, labels = tf.constant(queries(30, DIM)), labels_for(queries(30, DIM))
