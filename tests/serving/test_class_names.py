@@ -1,6 +1,5 @@
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -13,31 +12,6 @@ NAMES = ["tea", "Käse", "7", " space ", "milk"]
 @pytest.fixture
 def class_ids(tmp_path):
     return ClassIds(NAMES, str(tmp_path / "names.txt"))
-
-
-@pytest.mark.parametrize("form", [list, np.array, tf.constant])
-def test_names_as_bytes_are_text(form):
-    assert names_array(form([name.encode() for name in NAMES]), "The names").to_pylist() == NAMES
-
-
-def test_bytes_are_text_wherever_they_stand_and_in_arrow():
-    for names in (["tea", b"milk"], np.array(["tea", b"milk"], object), pa.array([b"tea", b"milk"])):
-        assert names_array(names, "The names").to_pylist() == ["tea", "milk"]
-    with pytest.raises(ValueError, match="is not UTF-8: decode names first"):
-        names_array(["tea", b"\xff"], "The names")
-
-
-def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels():
-    names = pd.Series({2: "tea", 0: "milk", 1: "salt"})
-    for form in (names, names.astype("category")):
-        assert names_array(form, "The names").to_pylist() == ["tea", "milk", "salt"]
-    assert names_array(names[names != "milk"].str.encode("utf-8"), "The names").to_pylist()[1] == "salt"
-
-
-@pytest.mark.parametrize("missing", [None, np.float32("nan"), pd.NA, pd.NaT, pa.scalar(None, pa.string())])
-def test_a_missing_name_is_refused_whoever_says_so(missing):
-    with pytest.raises(ValueError, match="^The names hold none for class 1"):
-        names_array(["tea", missing, 7], "The names")
 
 
 @pytest.mark.parametrize(
