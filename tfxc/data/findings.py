@@ -99,7 +99,6 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
 
 
 def warn_of(sequences: Sequences, source, know_order: bool = False, know_unit: bool = False):
-    """Warns of each of the ``findings``."""
     for finding in findings(sequences, know_order, know_unit):
         warn(f"{source}: {finding}")
 

@@ -318,7 +318,6 @@ class EncodedHead(Head):
         return of_labels, tf.gather(vectors, tf.reshape(places[num_labels:], tf.shape(class_ids)))
 
     def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
-        """As of ``Head``."""
         reduced, positives = self.reduce(query, labels, loss, training)
         return loss.combine(reduced, positives, labels >= 0)
 

@@ -70,7 +70,6 @@ class CoverageAtK(Directed, keras.metrics.Metric):
         self.times.assign_add(added)
 
     def reset_state(self):
-        """Forgets all batches."""
         times = tf_variable(self.times)
         times.assign(tf.zeros_like(times))  # tf-keras resets scalars only
 

@@ -230,7 +230,6 @@ class RankingMetric(Directed, keras.metrics.Mean):
             variable.assign_add(tf.cast(added, variable.dtype))
 
     def reset_state(self):
-        """Forgets all batches."""
         for variable in map(tf_variable, self.variables):
             variable.assign(tf.zeros_like(variable))  # tf-keras resets scalars only
 

@@ -47,13 +47,11 @@ class BatchMixin:
             return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """As Keras's ``predict_on_batch``."""
         self._freshen(x)
         with clean_ranking():
             return super().predict_on_batch(x)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
-        """As Keras's ``test_on_batch``."""
         self._freshen(x)
         with clean_errors():
             return super().test_on_batch(x, as_array(y), *args, **kwargs)

@@ -41,11 +41,9 @@ class Growth(LogFreeCallback, FitCallback):
         self.model.vocabulary.follow()
 
     def state_to_keep(self):
-        """The names and their counts."""
         return self.model.vocabulary.state()
 
     def restore_state(self, state):
-        """Gives the vocabulary the state that was kept."""
         self.model.vocabulary.restore(state)
 
 

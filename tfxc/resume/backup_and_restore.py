@@ -244,7 +244,6 @@ class BackupAndRestore(FitCallback):
             signal.raise_signal(signal.SIGTERM)
 
     def _restore_variables(self):
-        """Gives the variables of the training the values of the backup."""
         for name, variable in self._variables.items():
             if name in self._found[0]:
                 variable.assign(self._found[0][name])

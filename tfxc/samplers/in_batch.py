@@ -101,7 +101,6 @@ class InBatch(Sampler):
             self.running_counts.count(step.labels)
 
     def prepare(self, step: Step) -> tf.Tensor:
-        """The labels."""
         return step.labels
 
     def draw(self, given, seed):

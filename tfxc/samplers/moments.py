@@ -62,6 +62,5 @@ class QueryMoments(keras.layers.Layer):
             variable.assign_add(tf.where(known, share * (mean - variable), 0.0))
 
     def moments(self):
-        """The ``Moments`` so far."""
         mean, mean_square = (tf_variable(variable).numpy() for variable in (self.mean, self.mean_square))
         return Moments(mean, np.maximum(mean_square - np.square(mean), 0))

@@ -97,7 +97,6 @@ class Sampler(keras.layers.Layer):
             setattr(self, name, weight)
 
     def _assign_weights(self, values: Mapping[str, Any]) -> None:
-        """Gives weights other values, arrays by name."""
         for name, value in values.items():
             tf_variable(getattr(self, name)).assign(value)
 

@@ -45,7 +45,6 @@ class Softmax(Sampler):
         self.vectors = add_weight(self, "vectors", shape, trainable=False)
 
     def refresh(self, head) -> None:
-        """Takes over the head's class vectors."""
         self.check_head(head)
         copy_class_vectors(head, tf_variable(self.vectors))
 

@@ -82,7 +82,6 @@ class Attributes(tf.Module):
         return new
 
     def require_classes(self, num_classes: int) -> None:
-        """Raises ValueError for a head of another number of classes."""
         self.parts[0].require_classes(num_classes, "the head")
 
     def defaults(self) -> dict[str, tf.Tensor]:

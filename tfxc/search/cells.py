@@ -42,7 +42,6 @@ class Cells(NamedTuple):
                 start = stop
 
     def moments(self, head):
-        """The ``moments`` of all cells."""
         parts = [moments(own, self.offsets[a : b + 1]) for a, b, own in self.chunks(head, "Centres")]
         return tuple(map(np.concatenate, zip(*parts, strict=True)))
 

@@ -36,7 +36,6 @@ def names_array(names, what):
 
 
 def write_names(class_names, folder):
-    """Writes the names, as strings, into a folder."""
     with open(os.path.join(folder, NAMES_FILE), "w", encoding="utf-8") as file:
         json.dump([str(name) for name in class_names], file, ensure_ascii=False)
 
