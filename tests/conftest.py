@@ -112,6 +112,30 @@ def with_long_tests(request):
     return any(item.get_closest_marker("long") for item in request.session.items)
 
 
+@pytest.fixture
+def reloaded(tmp_path):
+    """A function of a model, which saves it, to what Keras loads from the file."""
+    from tfxc._keras import keras
+
+    def saved_and_loaded(model):
+        model.save(tmp_path / "model.keras")
+        return keras.models.load_model(tmp_path / "model.keras")
+
+    return saved_and_loaded
+
+
+@pytest.fixture
+def served_by(tmp_path):
+    """A function of a model and options, which exports it, to what TensorFlow loads from the folder."""
+    import tensorflow as tf
+
+    def exported_and_loaded(model, **options):
+        model.export(tmp_path / "served", **options)
+        return tf.saved_model.load(str(tmp_path / "served"))
+
+    return exported_and_loaded
+
+
 @pytest.fixture(params=[pytest.param("compiled", marks=pytest.mark.kernels), "stock"])
 def path(request):
     """Runs a test twice: with the compiled ops, and with the TensorFlow ops that take their place."""

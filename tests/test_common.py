@@ -304,10 +304,9 @@ def test_config_round_trip(name):
 
 
 @EVERY_MODEL
-def test_saved_model_goes_on_alike(name, tmp_path):
+def test_saved_model_goes_on_alike(name, reloaded):
     model = trained_once(name)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     for part in ("head", "sampler", "classification_loss", "optimizer"):
         if getattr(model, part) is not None:
             assert plain(getattr(loaded, part).get_config()) == plain(getattr(model, part).get_config())

@@ -40,15 +40,14 @@ def compiled(head, loss=None, **options):
 @pytest.mark.traced
 @pytest.mark.both_keras
 @EVERY_HEAD
-def test_a_sequential_model_trains_evaluates_and_is_saved(name, tmp_path):
+def test_a_sequential_model_trains_evaluates_and_is_saved(name, reloaded):
     model, (x, y) = compiled(HEADS[name]()), learnable(128)
     assert model.output_shape == (None, NUM_CLASSES)
     model.fit(*repeated(20, x, y), batch_size=32, verbose=0)
     logits = model(x).numpy().astype(np.float64)
     hit = (ranking(logits, 2) == y[:, np.newaxis]).any(1)
     assert hit.mean() > 0.6
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_array_equal(loaded(x), model(x))
     if name != "dense":
         return  # what it is compiled with sees the logits alone

@@ -115,7 +115,7 @@ def test_what_is_known_of_a_class_goes_with_its_name(name):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
+def test_a_retired_name_is_in_none_of_100_000_answers(served_by):
     names = [f"item {i}" for i in range(3000)]
     retired = set(names[::10])
     queries, head = tf.constant(features(100_000)), layers.DenseHead(3000, normalize=True)
@@ -126,8 +126,7 @@ def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
     changed = tfxc.change_classes(model, [*(name for name in names if name not in retired), "new"])
     index = tfxc.search.InvertedIndex(num_cells=50, num_probes=4)
     index.build_from(changed.head)
-    changed.export(tmp_path / "after", index=index)
-    served, after = tf.saved_model.load(str(tmp_path / "after")), set()
+    served, after = served_by(changed, index=index), set()
     for part in tf.split(queries, 10):
         found = served.serve(part)["names"].numpy()
         assert found.shape == (10_000, 5)
@@ -136,14 +135,13 @@ def test_a_retired_name_is_in_none_of_100_000_answers(tmp_path):
 
 
 @pytest.mark.parametrize("way", long_after(1, "file", "checkpoint", "trained"))
-def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path):
+def test_training_goes_on_as_if_nothing_had_happened(way, tmp_path, reloaded):
     def build():
         mixed = samplers.Mixture([samplers.InBatch(), samplers.LSH(4, num_tables=2, seed=5)])
         return named(mixed, **HEADS["tied"]())
 
     model = trained(build())
-    model.save(tmp_path / "model.keras")
-    other = keras.models.load_model(tmp_path / "model.keras")
+    other = reloaded(model)
     if way == "checkpoint":
         path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(str(tmp_path / "point"))
         model = build()
@@ -376,15 +374,13 @@ def test_an_input_of_columns_that_a_bag_reads_grows_with_its_rows(form):
 
 
 @pytest.mark.both_keras
-def test_it_is_an_ordinary_model(tmp_path):
+def test_it_is_an_ordinary_model(served_by, reloaded):
     changed = tfxc.change_classes(trained(named(samplers.MIDX(6, num_codewords=4))), OTHER)
     x, y = data_of(changed, len(OTHER))
     want = changed.evaluate(x, y, verbose=0)
-    changed.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(changed)
     assert loaded.evaluate(x, y, verbose=0) == want and loaded.class_names == OTHER
-    changed.export(tmp_path / "1")
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    served = served_by(changed)
     assert all(name.decode() in OTHER for name in served.serve(tf.constant(x[:1]))["names"].numpy()[0])
     names = pd.Series(NAMES, index=range(NUM_CLASSES)[::-1])
     assert tfxc.change_classes(loaded, names).class_names == NAMES
@@ -392,13 +388,12 @@ def test_it_is_an_ordinary_model(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(tmp_path):
+def test_as_many_answers_as_were_asked_for_once_there_are_so_many_classes(served_by):
     model = tfxc.ExtremeClassifier(dense_encoder(), layers.DenseHead(3), k=10, class_names=NAMES[:3])
     assert model.predict(features(2), verbose=0)["ids"].shape == (2, 3)
     model = tfxc.change_classes(model, NAMES[:12])
     assert model.predict(features(2), verbose=0)["ids"].shape == (2, 10)
-    model.export(tmp_path / "model")
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    loaded = served_by(model)
     assert loaded.serve(tf.constant(features(2)))["ids"].shape == (2, 10)
 
 

@@ -131,22 +131,19 @@ def test_learns_from_what_came_before(encode):
 
 @pytest.mark.both_keras
 @pytest.mark.parametrize("encode", long_after(1, esasrec, gru4rec, sasrec))
-def test_is_saved_loaded_and_exported(encode, tmp_path):
+def test_is_saved_loaded_and_exported(encode, served_by, reloaded):
     encoder = encode(NUM_CLASSES, max_length=4, dim=8, num_blocks=1)
     head = tfxc.layers.DenseHead(NUM_CLASSES, tied_to="item_embedding", row_offset=1)
     model = tfxc.ExtremeClassifier(encoder, head, k=3)
     items = left_padded(5, 2, 7, length=4)
     query = encoder(items)
     want = model.head.top_k(query[:, -1], 3).ids
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_allclose(loaded.encoder(items), query, atol=1e-6)
     np.testing.assert_array_equal(loaded.head.top_k(query[:, -1], 3).ids, want)
-    model.export(tmp_path / "served")
-    served = tf.saved_model.load(str(tmp_path / "served"))
+    served = served_by(model)
     np.testing.assert_array_equal(served.serve(items=items)["ids"], want)
-    encoder.save(tmp_path / "encoder.keras")
-    alone = keras.models.load_model(tmp_path / "encoder.keras")
+    alone = reloaded(encoder)
     np.testing.assert_allclose(alone(items), query, atol=1e-6)
 
 

@@ -208,17 +208,15 @@ def test_bad_arguments():
 
 
 @pytest.mark.both_keras
-def test_files_and_exports_answer_alike(tmp_path):
+def test_files_and_exports_answer_alike(tmp_path, served_by, reloaded):
     model = two_towers(5)
     model.fit(X, Y, batch_size=13, verbose=0)
     want = model.predict(X, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert loaded.encoder.chunk_size == loaded.head.item_encoder.chunk_size == 5
     np.testing.assert_allclose(loaded.predict(X, verbose=0)["scores"], want["scores"], rtol=1e-6)
     loaded.fit(X, Y, verbose=0)
-    model.export(tmp_path / "served")
-    served = tf.saved_model.load(tmp_path / "served")
+    served = served_by(model)
     scores = served.serve(words=tf.constant(X, tf.int32))["scores"]
     np.testing.assert_allclose(scores, want["scores"], rtol=1e-5)
     model.export_item_encoder(tmp_path / "items")

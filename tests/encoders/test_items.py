@@ -29,11 +29,10 @@ def model_of_items():
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
-def test_ids_padded_with_minus_1_do_not_train(tmp_path):
+def test_ids_padded_with_minus_1_do_not_train(reloaded):
     model, labels = model_of_items(), np.array([[1, 2, 3], [4, 5, 6]])
     model.fit(ITEMS, labels, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     for own in (model, loaded):
         message = f"{MESSAGE} -1 to 4. It was batch 1 of epoch 1"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -45,17 +44,15 @@ def test_ids_padded_with_minus_1_do_not_train(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_an_exported_model_checks_them_too_and_passes_unknown_names_over(tmp_path):
+def test_an_exported_model_checks_them_too_and_passes_unknown_names_over(served_by):
     model = model_of_items()
-    model.export(tmp_path / "ids")
-    served = tf.saved_model.load(tmp_path / "ids")
+    served = served_by(model)
     assert served.serve(tf.constant(ITEMS))["ids"].shape == (2, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="pass ids"):
         served.serve(tf.constant(ITEMS - 1))
     names = [f"item {i}" for i in range(7)]
     named = tfxc.ExtremeClassifier(model.encoder, model.head, k=2, class_names=names)
-    named.export(tmp_path / "names", strings=True)
-    served = tf.saved_model.load(tmp_path / "names")
+    served = served_by(named, strings=True)
     known, unknown = tf.constant([["", "item 1", "item 3"]]), tf.constant([["item 1", "beer", "item 3"]])
     np.testing.assert_array_equal(served.serve(known)["ids"], served.serve(unknown)["ids"])
 

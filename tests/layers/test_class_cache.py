@@ -48,12 +48,11 @@ def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand()
     np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
 
 
-def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classes_carries(tmp_path):
+def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classes_carries(reloaded):
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     model = model_of(class_names=names)
     model.predict(learnable(4)[0], verbose=0)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
+    loaded = reloaded(model)
     assert loaded.head.class_cache.age == 0
     assert tfxc.change_classes(loaded, names[::-1]).head.class_cache.age == 0
 
@@ -73,7 +72,7 @@ def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
 
 
 @pytest.mark.long
-def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of_the_old_ones(tmp_path):
+def test_weights_loaded_beside_other_features_bring_no_old_class_vectors(tmp_path, reloaded):
     x, y = learnable(16)
     trained = model_of()
     trained.fit(x, y, verbose=0)
@@ -102,8 +101,7 @@ def test_weights_that_are_loaded_beside_other_features_bring_no_class_vectors_of
         model = model_of_others()
         tf.train.Checkpoint(head=model.head, encoder=model.encoder).read(str(tmp_path / "checkpoint"))
         if saved:
-            model.save(tmp_path / "m.keras")
-            model = keras.models.load_model(tmp_path / "m.keras")
+            model = reloaded(model)
         check(model)
     for head in (trained.head, EncodedHead(tower(), FEATURES[::-1] + 1)):  # in a Keras model of one's own
         query = keras.Input((DIM,))

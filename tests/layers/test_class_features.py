@@ -65,14 +65,13 @@ def test_features_that_the_item_encoder_does_not_read_are_passed_over():
     np.testing.assert_array_equal(more.encode(tf.range(3)), own.encode(tf.range(3)))
 
 
-def test_features_in_a_tuple_stay_one_in_a_file(tmp_path):
+def test_features_in_a_tuple_stay_one_in_a_file(reloaded):
     inputs = keras.Input((3,), name="a"), keras.Input((2,), name="b")
     item_encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     head = EncodedHead(item_encoder, (FEATURES, np.ones([NUM_CLASSES, 2], np.float32)))
     model = tfxc.ExtremeClassifier(dense_encoder(), head, k=3, class_names=names)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
+    loaded = reloaded(model)
     assert isinstance(loaded.head.features, tuple)
     new = np.ones([1, 3]), np.ones([1, 2])
     with pytest.raises(ValueError, match="new_rows returned features that are not finite"):
@@ -81,11 +80,10 @@ def test_features_in_a_tuple_stay_one_in_a_file(tmp_path):
     assert changed.head.features[0].shape == (NUM_CLASSES + 1, 3)
 
 
-def test_features_of_half_precision_are_kept_with_the_model(tmp_path):
+def test_features_of_half_precision_are_kept_with_the_model(reloaded):
     features = tf.cast(FEATURES, tf.bfloat16)
     model = tfxc.ExtremeClassifier(dense_encoder(DIM), head_of(features=features))
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
+    loaded = reloaded(model)
     assert loaded.head.features.dtype == tf.bfloat16
     np.testing.assert_array_equal(tf.cast(loaded.head.features, tf.float32), tf.cast(features, tf.float32))
 

@@ -109,7 +109,7 @@ def test_in_a_sequential_model():
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.both_keras
-def test_in_a_model_saved_and_exported(tmp_path):
+def test_in_a_model_saved_and_exported(reloaded, served_by):
     inputs = {
         "ids": keras.Input((None,), dtype="int32", name="ids"),
         "values": keras.Input((None,), name="values"),
@@ -119,12 +119,10 @@ def test_in_a_model_saved_and_exported(tmp_path):
     model.compile(optimizers.LazyAdam(0.1), loss=losses.BinaryCrossentropy())
     x = {"ids": IDS, "values": VALUES}
     model.fit(x, np.array([[1, 8], [0, -1], [-1, -1]]), verbose=0)
-    model.save(tmp_path / "model.keras")
     want = model.predict(x, verbose=0)
-    got = keras.models.load_model(tmp_path / "model.keras").predict(x, verbose=0)
+    got = reloaded(model).predict(x, verbose=0)
     np.testing.assert_array_equal(got["ids"], want["ids"])
-    model.export(tmp_path / "1")
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    loaded = served_by(model)
     served = loaded.serve(ids=tf.constant(IDS), values=tf.constant(VALUES))
     np.testing.assert_array_equal(served["ids"], want["ids"])
 

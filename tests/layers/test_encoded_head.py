@@ -238,7 +238,7 @@ def text_tower(texts):
 
 
 @pytest.mark.both_keras
-def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path):
+def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path, reloaded):
     texts = np.array([f"word{i % 5} ä{i}" for i in range(NUM_CLASSES)])
     features = {"price": np.ones([NUM_CLASSES, 1], np.float32), "text": texts}
     of_rows = EncodedHead(text_tower(texts), tf.data.Dataset.from_tensor_slices(features)).features
@@ -250,8 +250,7 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path):
     x, y = learnable(16)
     model.fit(x, y, batch_size=8, verbose=0)
     want = model.predict(x, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_array_equal(loaded.head.features["text"].numpy(), model.head.features["text"].numpy())
     np.testing.assert_array_equal(loaded.predict(x, verbose=0)["ids"], want["ids"])
     model.export_item_encoder(tmp_path / "items" / "1")
@@ -307,7 +306,7 @@ def test_errors_say_the_remedy():
 
 @pytest.mark.long
 @pytest.mark.both_keras
-def test_towers_that_share_a_layer(tmp_path):
+def test_towers_that_share_a_layer(reloaded):
     words = keras.layers.Embedding(12, DIM, name="words")
     asked, named = (keras.Input((2,), dtype="int32", name=name) for name in ("asked", "named"))
     mean = lambda part: keras.layers.GlobalAveragePooling1D()(words(part))  # noqa: E731
@@ -332,8 +331,7 @@ def test_towers_that_share_a_layer(tmp_path):
     np.testing.assert_allclose(table, want, rtol=1e-5, atol=1e-6)
     losses = model.fit(query, labels, batch_size=4, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert len(loaded.trainable_weights) == 1
     np.testing.assert_array_equal(loaded.encoder(query), model.encoder(query))
     np.testing.assert_array_equal(loaded.head.encode([1, 2]), model.head.encode([1, 2]))
@@ -343,7 +341,7 @@ def test_towers_that_share_a_layer(tmp_path):
 
 
 @pytest.mark.both_keras
-def test_towers_of_texts_may_share_the_layer_that_splits_them(tmp_path):
+def test_towers_of_texts_may_share_the_layer_that_splits_them(tmp_path, reloaded):
     texts = tf.constant(["red car", "blue car", "rose"])
     words = keras.layers.TextVectorization(output_sequence_length=2, vocabulary=["car", "red", "rose"])
     asked, named = (keras.Input((1,), dtype="string", name=name) for name in ("asked", "named"))
@@ -353,8 +351,7 @@ def test_towers_of_texts_may_share_the_layer_that_splits_them(tmp_path):
     ]
     model = tfxc.ExtremeClassifier(towers[0], EncodedHead(towers[1], texts[:, None]), samplers.InBatch(), k=3)
     want = model.predict(texts[:, None], verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_array_equal(loaded.predict(texts[:, None], verbose=0)["scores"], want["scores"])
     wrapped = EncodedHead(tfxc.encoders.GradCache(towers[1], 2), texts[:, None])
     with pytest.raises(ValueError, match="shares .*text_vectorization.* in no GradCache"):
@@ -385,13 +382,12 @@ def test_what_a_file_cannot_keep_shared_is_refused_before_it_is_written(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_one_model_may_encode_queries_and_items(tmp_path):
+def test_one_model_may_encode_queries_and_items(reloaded):
     both = tower()
     model = tfxc.ExtremeClassifier(both, EncodedHead(both, FEATURES), samplers.InBatch(), k=3)
     model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
     model.fit(FEATURES, np.arange(NUM_CLASSES), verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert len(loaded.trainable_weights) == 2
     want = model.predict(FEATURES, verbose=0)["ids"]
     np.testing.assert_array_equal(loaded.predict(FEATURES, verbose=0)["ids"], want)

@@ -91,7 +91,7 @@ def test_what_does_not_fit_groups():
 
 @pytest.mark.traced
 @pytest.mark.both_keras
-def test_in_fit_and_evaluate(tmp_path):
+def test_in_fit_and_evaluate(reloaded):
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(6), k=2)
     loss = tfxc.losses.SoftmaxCrossentropy()
@@ -110,8 +110,7 @@ def test_in_fit_and_evaluate(tmp_path):
         assert f"mrr_at_2/{group}" in result
     assert result["recall_at_2"] == pytest.approx(found.mean())
     assert len(model.evaluate(x, y, 8, verbose=0)) == len(result)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
+    again = reloaded(model)
     assert again.evaluate(x, y, 8, return_dict=True, verbose=0) == pytest.approx(result)
 
 

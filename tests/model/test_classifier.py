@@ -385,10 +385,9 @@ def test_metrics_are_weighted_by_fractions():
 
 @pytest.mark.both_keras
 @pytest.mark.parametrize("name", ["metrics", "weighted_metrics"])
-def test_a_single_metric_is_a_list_of_one(name, tmp_path):
+def test_a_single_metric_is_a_list_of_one(name, reloaded):
     model = make_model(**{name: RecallAtK(5)}, run_eagerly=True)
-    model.save(tmp_path / "model.keras")
-    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
+    for one in (model, reloaded(model)):
         logs = one.evaluate(features(4), np.arange(4), verbose=0, return_dict=True)
         assert logs.keys() == {"loss", "recall_at_5"}
 
@@ -512,11 +511,10 @@ def test_ragged_inputs_of_a_subclassed_encoder():
 
 
 @pytest.mark.both_keras
-def test_an_optimizer_given_by_name_keeps_its_learning_rate(tmp_path):
+def test_an_optimizer_given_by_name_keeps_its_learning_rate(reloaded):
     model = make_model(optimizer="adam")
     model.optimizer.learning_rate = 0.125
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert float(tf.convert_to_tensor(loaded.optimizer.learning_rate)) == 0.125
 
 
@@ -529,11 +527,10 @@ def test_class_names_are_the_models_own():
 
 
 @pytest.mark.both_keras
-def test_class_names_are_kept_with_the_model(tmp_path):
+def test_class_names_are_kept_with_the_model(reloaded):
     names = [f"clase {i}ñ" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
-    model.save(tmp_path / "model.keras")
-    assert keras.models.load_model(tmp_path / "model.keras").class_names == names
+    assert reloaded(model).class_names == names
     assert copy.deepcopy(model).class_names == names
     assert names[3] not in str(model.get_config())
 

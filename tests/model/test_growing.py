@@ -49,7 +49,7 @@ def made(capacity=24, sampler=None, dropout=0.0):
 @pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.parametrize("make_sampler", [UNIGRAM, lambda: None])
-def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path):
+def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path, served_by, reloaded):
     model = made(sampler=make_sampler())
     model.fit(log(0, 0, 80), validation_data=log(0, 0, 20, seed=1), verbose=0)
     assert len(model.class_names) == 10
@@ -62,8 +62,7 @@ def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path):
     assert {f"n{i}" for i in range(61, 65)} <= set(model.class_names)
     assert not {f"n{i}" for i in range(30)} & set(model.class_names)
 
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert loaded.class_names == model.class_names
     for own in (model, loaded):
         own.fit(log(60, 70, 40), verbose=0)
@@ -73,8 +72,7 @@ def test_a_model_follows_names_that_come_and_go(make_sampler, tmp_path):
 
     with pytest.raises(ValueError, match="No class has a name yet"):
         made().export(tmp_path / "1", strings=True)
-    loaded.export(tmp_path / "1", strings=True)
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    served = served_by(loaded, strings=True)
     names = served.serve(tf.constant([["n68", "n69", "n1"]]))["names"].numpy()[0].astype(str)
     assert len(names) == 5 and set(names.tolist()) <= set(model.class_names)
 

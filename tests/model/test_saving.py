@@ -132,7 +132,7 @@ def test_a_model_is_not_saved_to_a_folder(tmp_path, options):
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize("other", long_after(2, "codewords", "mixture", "counts", "none"))
-def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, other):
+def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(reloaded, other):
     counts = np.arange(1.0, NUM_CLASSES + 1)
     before = MIDX(4, num_codewords=8) if other == "codewords" else Unigram(4, counts=counts)
     head, names = tfxc.layers.DenseHead(NUM_CLASSES), [f"class {i}" for i in range(NUM_CLASSES)]
@@ -147,8 +147,7 @@ def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, 
         "none": lambda: None,
     }[other]()
     model.fit(x, y, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
     changed = tfxc.change_classes(model, [*names[1:], "new"])
     assert len(weights_of(changed)) == len(weights_of(loaded))
@@ -157,13 +156,12 @@ def test_of_a_sampler_that_another_took_the_place_of_nothing_is_saved(tmp_path, 
 @pytest.mark.long
 @pytest.mark.both_keras
 @pytest.mark.parametrize("tied_to", [None, "items"])
-def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(tmp_path, tied_to):
+def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(reloaded, tied_to):
     head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True, tied_to=tied_to, row_offset=int(bool(tied_to)))
     model = make_model(MIDX(4, num_codewords=4, seed=0), head=head, encoder=Histories())
     x, y = np.arange(60).reshape(20, 3) % NUM_CLASSES + 1, np.arange(20)
     model.fit(x, y, epochs=3, shuffle=False, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert loaded.built and int(loaded.optimizer.iterations.numpy()) == 3
     tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
     losses = [each.fit(x, y, shuffle=False, verbose=0).history["loss"] for each in (model, loaded)]

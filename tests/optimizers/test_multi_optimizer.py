@@ -125,26 +125,24 @@ def tenth():
     return 0.1
 
 
-def test_callables_as_learning_rates_are_saved(tmp_path):
+def test_callables_as_learning_rates_are_saved(reloaded):
     model, top = two_layers()
     optimizer = MultiOptimizer(LazyAdam(tenth), (LazySGD(tenth), top))
     model.compile(optimizer, "mse", run_eagerly=True)
     fit(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     for own in (model, loaded):
         fit(own)
     tf.nest.map_structure(np.testing.assert_array_equal, values([model]), values([loaded]))
 
 
-def test_a_model_saved_before_its_first_step_trains_as_it_was_to(tmp_path):
+def test_a_model_saved_before_its_first_step_trains_as_it_was_to(reloaded):
     head = tfxc.layers.DenseHead(6)
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
     model = tfxc.ExtremeClassifier(encoder, head, k=2)
     optimizer = MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), head))
     model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert isinstance(loaded.optimizer.optimizer_of(loaded.head.trainable_variables[0]), LazySGD)
     fresh = MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), head))
     copy = MultiOptimizer.from_config(fresh.get_config())
@@ -153,7 +151,7 @@ def test_a_model_saved_before_its_first_step_trains_as_it_was_to(tmp_path):
             without_layers.build(model.trainable_variables)
 
 
-def test_a_model_that_was_frozen_in_part_is_loaded(tmp_path):
+def test_a_model_that_was_frozen_in_part_is_loaded(reloaded):
     encoder, top = two_layers()
     model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(6), k=2)
     optimizer = MultiOptimizer(LazyAdam(0.01), (LazySGD(0.1), top))
@@ -162,8 +160,7 @@ def test_a_model_that_was_frozen_in_part_is_loaded(tmp_path):
         encoder.layers[1].trainable = is_trained
         model.compile(optimizer, loss=tfxc.losses.SoftmaxCrossentropy())
         model.fit(x, y, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     still = values([loaded.encoder.layers[1]])
     loaded.fit(x, y, verbose=0)
     np.testing.assert_array_equal(values([loaded.encoder.layers[1]])[0], still[0])
@@ -264,7 +261,7 @@ def test_weights_are_kept_from_the_decay_of_any_part(by):
 
 @pytest.mark.both_keras
 @pytest.mark.parametrize("by", ["assignment", "variable"])
-def test_rates_that_were_set_before_saving_keep_their_ratio(tmp_path, by):
+def test_rates_that_were_set_before_saving_keep_their_ratio(reloaded, by):
     model, top = two_layers()
     model.compile(MultiOptimizer(LazyAdam(0.01), (LazySGD(0.5), top)), "mse")
     fit(model)
@@ -273,8 +270,7 @@ def test_rates_that_were_set_before_saving_keep_their_ratio(tmp_path, by):
         assert float(model.optimizer.optimizers[1].learning_rate) == pytest.approx(0.05)
     else:  # as callbacks of tf-keras do
         tf_variable(model.optimizer.optimizers[0].learning_rate).assign(0.001)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     fit(loaded)
     rates = [float(part.learning_rate) for part in loaded.optimizer.optimizers]
     np.testing.assert_allclose(rates, [0.001, 0.05], rtol=1e-5)

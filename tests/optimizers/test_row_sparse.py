@@ -218,14 +218,13 @@ def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class, id_dtype):
 
 
 @pytest.mark.both_keras
-def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, tmp_path):
+def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, reloaded):
     ids, targets = training_data()
     model = embedding_model()
     accumulating = {"gradient_accumulation_steps": 3} if IS_KERAS_3 else {}  # the fourth batch begins a group
     model.compile(optimizer_class(0.05, clipvalue=1.0, weight_decay=0.5, **accumulating), "mse")
     model.fit(ids, targets, batch_size=10, verbose=0, shuffle=False)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert type(loaded.optimizer) is optimizer_class
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     for m in (model, loaded):
@@ -270,7 +269,7 @@ def rate_of_now():
 
 @pytest.mark.both_keras
 @pytest.mark.traced
-def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
+def test_a_callable_as_learning_rate(optimizer_class, reloaded):
     if not IS_KERAS_3:
         with pytest.raises(ValueError, match="calls a learning rate once only: give a LearningRateSchedule"):
             optimizer_class(rate_of_now)
@@ -291,8 +290,7 @@ def test_a_callable_as_learning_rate(optimizer_class, tmp_path):
     model = embedding_model()
     model.compile(optimizer_class(rate_of_now), "mse", run_eagerly=True)
     model.fit(ids, targets, batch_size=20, verbose=0, shuffle=False)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     RATE.assign(0.2)
     for m in (model, loaded):

@@ -145,13 +145,12 @@ def test_scanned_classes_in_fewer_bits(dtype):
 
 @pytest.mark.both_keras
 @pytest.mark.parametrize("dtype", long_after(1, "bfloat16", "int8"))
-def test_saved_with_a_model(tmp_path, dtype):
+def test_saved_with_a_model(reloaded, dtype):
     index = index_of(head_of(clustered(300, 4)), 10, 3, dtype, num_scanned=20)
     inputs = keras.Input((4,))
     best = index(inputs)
     model = keras.Model(inputs, {"scores": best[0], "ids": best[1]})
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     layer = next(layer for layer in loaded.layers if isinstance(layer, InvertedIndex))
     assert layer.get_config() == index.get_config() and layer.num_probes == 3
     query = queries(9, 4)

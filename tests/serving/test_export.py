@@ -194,10 +194,9 @@ def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_a_bfloat16_table_is_served_as_it_is(tmp_path):
+def test_a_bfloat16_table_is_served_as_it_is(served_by):
     model = make_model(head=DenseHead(NUM_CLASSES, table_dtype="bfloat16"))
-    model.export(tmp_path / "served")
-    loaded = tf.saved_model.load(str(tmp_path / "served"))
+    loaded = served_by(model)
     tables = [part for part in loaded.signatures["serving_default"].variables if part.shape[0] == NUM_CLASSES]
     assert [table.dtype for table in tables] == [tf.bfloat16]
     want, every = model.rank(features(4), 5), tf.range(NUM_CLASSES)[tf.newaxis]
@@ -386,15 +385,14 @@ def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_an_index_of_a_sparse_head_ranks_by_its_logits(tmp_path):
+def test_an_index_of_a_sparse_head_ranks_by_its_logits(served_by):
     wide = keras.Sequential([dense_encoder(), keras.layers.Dense(200, activation="relu")])
     model = make_model(head=UniformSparseHead(500, 8, use_bias=True, seed=1), encoder=wide)
     model.fit(*learnable(256, num_classes=500), epochs=3, verbose=0)
     index, x = InvertedIndex(num_cells=5), features(40)
     assert index.tune(model.head, model.queries(x), k=5) >= 0.95
     exact = model.rank(x, 5)
-    model.export(tmp_path / "1", index=index)
-    loaded = tf.saved_model.load(tmp_path / "1")
+    loaded = served_by(model, index=index)
     served = loaded.serve(tf.constant(x), k=tf.constant(5))
     same = served["ids"].numpy() == exact["ids"].numpy()
     assert np.mean(same) > 0.9
@@ -510,15 +508,14 @@ def test_names_in_and_out(tmp_path, with_index):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_strings_need_names_that_can_be_told_apart(tmp_path):
+def test_strings_need_names_that_can_be_told_apart(tmp_path, served_by):
     with pytest.raises(ValueError, match="needs class names"):
         make_model().export(tmp_path / "1", strings=True)
     for names, message in ((["a", ""], "Class 1 has an empty name"), (["b\n", "c\n"], "line break")):
         model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=names)
         with pytest.raises(ValueError, match=message):
             model.export(tmp_path / "1", strings=True)
-    model.export(tmp_path / "2")
-    loaded = tf.saved_model.load(str(tmp_path / "2"))
+    loaded = served_by(model)
     assert loaded.serve(tf.zeros([1, DIM]))["names"].numpy()[0, 0] in (b"b\n", b"c\n")
 
 
@@ -578,7 +575,7 @@ def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_strings_of_several_inputs(tmp_path):
+def test_strings_of_several_inputs(tmp_path, served_by):
     items = keras.Input((3,), dtype="int32", name="items")
     user = keras.Input((1,), dtype="int32", name="user")
     parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in (items, user)]
@@ -592,8 +589,7 @@ def test_strings_of_several_inputs(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             model.export(tmp_path / "1", strings=strings)
-    model.export(tmp_path / "1", strings="items")
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    served = served_by(model, strings="items")
     found = served.serve(items=tf.constant([["item 3", "gone", "item 4"]]), user=tf.constant([[7]]))["ids"]
     want = model.rank([np.int32([[0, 4, 5]]), np.int32([[7]])], 5)["ids"]
     np.testing.assert_array_equal(found, want)
@@ -601,19 +597,17 @@ def test_strings_of_several_inputs(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_strings_of_an_input_that_may_be_an_id(tmp_path):
+def test_strings_of_an_input_that_may_be_an_id(tmp_path, served_by):
     user = keras.Input((1,), dtype="int32", name="user")
     query = keras.layers.Flatten()(keras.layers.Embedding(NUM_CLASSES + 1, DIM)(user))
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(keras.Model(user, query), DenseHead(NUM_CLASSES), class_names=names)
     with pytest.raises(ValueError, match=r"'user' of one .* strings=\(\), or, .* strings=\('user',\)"):
         model.export(tmp_path / "1", strings=True)
-    model.export(tmp_path / "1", strings=())
-    served, best = tf.saved_model.load(str(tmp_path / "1")), model.rank([[7]], 1)["ids"]
+    served, best = served_by(model, strings=()), model.rank([[7]], 1)["ids"]
     found = served.serve(user=tf.constant([[7]]), exclude=tf.constant([[names[best[0, 0]]]]))["ids"]
     np.testing.assert_array_equal(found, model.rank([[7]], 10, exclude=best)["ids"])
-    model.export(tmp_path / "1", strings=("user",))
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    served = served_by(model, strings=("user",))
     np.testing.assert_array_equal(served.serve(user=tf.constant([["item 6"]]), k=1)["ids"], best)
 
 
@@ -744,7 +738,7 @@ def model_of_items(item_encoder):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
+def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path, served_by):
     """tf-keras counts a vocabulary among the weights, though it is no variable."""
     words = keras.layers.TextVectorization(output_sequence_length=2)
     words.adapt(np.array(["red car", "blue hat"]))
@@ -753,8 +747,7 @@ def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path):
     encoder = keras.Model(text, keras.layers.GlobalAveragePooling1D()(vectors))
     x = tf.constant(["red hat"])
     model = make_model(encoder=encoder)
-    model.export(tmp_path / "1")
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    served = served_by(model)
     want = model.rank(x, 5)["ids"].numpy()
     np.testing.assert_array_equal(served.serve(x, k=5)["ids"], want)
     named_k = keras.Sequential([keras.Input((3,), name="k"), keras.layers.Dense(DIM)])
@@ -777,12 +770,11 @@ class Codes(keras.layers.Layer):
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path):
+def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path, served_by):
     words = keras.Input((DIM,), dtype="string", name="words")
     encoder = keras.Model(words, keras.layers.Dense(DIM)(Codes()(words)))
     model, x = make_model(encoder=encoder), tf.constant([["red", "hat", "?", "red", "", "hat"]])
-    model.export(tmp_path / "1")
-    served = tf.saved_model.load(str(tmp_path / "1"))
+    served = served_by(model)
     np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
     model_of_items(encoder).export_item_encoder(tmp_path / "items")
     served = tf.saved_model.load(str(tmp_path / "items"))
