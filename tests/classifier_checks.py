@@ -1,5 +1,8 @@
+import functools
+
 import numpy as np
 import tensorflow as tf
+from scipy import special
 
 import tfxc
 from tfxc._keras import keras
@@ -20,6 +23,9 @@ SAMPLERS = {
 }
 
 
+log_softmax = functools.partial(special.log_softmax, axis=-1)
+
+
 def dense_encoder(width=DIM):
     return keras.Sequential([keras.Input((DIM,), name="features"), keras.layers.Dense(width)])
 
@@ -34,13 +40,13 @@ def item_encoder(num_items=NUM_CLASSES, masked=True):
 class Subclassed(keras.Model):
     """An encoder whose inputs are not known, of an array or of a dict with one."""
 
-    def __init__(self, key=None):
+    def __init__(self, key=None, layer=None):
         super().__init__()
         self.key = key
-        self.dense = keras.layers.Dense(DIM)
+        self.layer = layer or keras.layers.Dense(DIM)
 
     def call(self, inputs):
-        return self.dense(inputs if self.key is None else inputs[self.key])
+        return self.layer(inputs if self.key is None else inputs[self.key])
 
 
 def make_model(
@@ -70,11 +76,6 @@ def repeated(times, *arrays):
 def all_logits(model, x):
     """The logits [..., L] of encoder inputs, in float64."""
     return model.head(model.encoder(x, training=False)).numpy().astype(np.float64)
-
-
-def log_softmax(logits):
-    logits = logits - logits.max(-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
 def ranking(logits, k, exclude=None):

@@ -1,11 +1,15 @@
+import functools
+
 import numpy as np
 import tensorflow as tf
-from scipy import stats
+from scipy import special, stats
 
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import DenseHead
 from tfxc.samplers import Step
 from tfxc.search import InvertedIndex
+
+softmax = functools.partial(special.softmax, axis=-1)
 
 
 def queries(num, dim, seed=0):
@@ -57,11 +61,6 @@ def clustered(num_classes, dim, num_clusters=6, scale=1.5, seed=0):
 
 def counts_of(num_classes):
     return np.random.default_rng(1).poisson(3, size=num_classes)
-
-
-def softmax(logits):
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
 
 
 def quantised(sampler):

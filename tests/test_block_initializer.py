@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from classifier_checks import Subclassed
 
 import tfxc
 from tfxc import block_initializer
@@ -167,15 +168,7 @@ def test_a_table_that_is_built_while_a_step_is_traced_has_the_same_numbers():
 
 @pytest.mark.long
 def test_a_model_that_the_first_batch_of_a_generator_builds():
-    class Encoder(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.bag = EmbeddingBag(ROWS, DIM)
-
-        def call(self, ids):
-            return self.bag(ids)
-
-    model = tfxc.ExtremeClassifier(Encoder(), DenseHead(ROWS))
+    model = tfxc.ExtremeClassifier(Subclassed(layer=EmbeddingBag(ROWS, DIM)), DenseHead(ROWS))
     model.compile(tfxc.optimizers.LazyAdam(0.1), loss=SoftmaxCrossentropy())
     ids = np.arange(8)
     batches = ((ids[:, np.newaxis], ids) for _ in range(20))

@@ -83,6 +83,13 @@ class Arrays:
         return around[start : start + len(array)]
 
 
+def unit_rows(table, normalize):
+    """The rows float64, of length 1 if they are normalized, with their lengths and which are too short."""
+    rows = table.astype(np.float64)
+    norm = np.sqrt((rows**2).sum(1)) if normalize else np.ones(len(rows))
+    return rows / np.maximum(norm, 1e-12)[:, np.newaxis], norm, norm <= 1e-12
+
+
 def agree(got, want, tolerance, what, not_hidden=True):
     """Finite numbers must be within the tolerance; others must not be hidden by finite ones.
 

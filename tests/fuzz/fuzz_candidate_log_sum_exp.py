@@ -1,6 +1,6 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree
+from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree, unit_rows
 from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
 
@@ -66,12 +66,6 @@ def candidate_log_sum_exp_op(
     check_values(table[row_offset:], query, labels, ids, offsets, normalize, made)
     if all(np.isfinite(part).all() for part in (*made[:2], made.shares, made.mean, query, table)):
         check_gradients(table[row_offset:], query, labels, both, normalize, upstream, made, found, row_offset)
-
-
-def unit_rows(table, normalize):
-    rows = table.astype(np.float64)
-    norm = np.sqrt((rows**2).sum(1)) if normalize else np.ones(len(rows))
-    return rows / np.maximum(norm, 1e-12)[:, np.newaxis], norm, norm <= 1e-12
 
 
 def check_values(table, query, labels, ids, offsets, normalize, made):

@@ -1,6 +1,6 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree
+from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree, unit_rows
 from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
@@ -77,19 +77,16 @@ def candidate_scores_op(n, d, classes, s, row_offset, normalize, numbers, gradie
 
 
 def check(table, query, ids, upstream, normalize, scores, found, row_offset):
-    rows, query = table.astype(np.float64), query.astype(np.float64)
+    query = query.astype(np.float64)
     with np.errstate(all="ignore"):
-        norm = np.sqrt((rows**2).sum(1)) if normalize else np.ones(len(rows))
-        short = norm <= 1e-12
-        unit = rows / np.where(short, 1e-12, norm)[:, np.newaxis]
+        unit, norm, short = unit_rows(table, normalize)
         all_scores = query @ unit.T
         sizes = np.nan_to_num(np.abs(query) @ np.abs(unit).T, nan=0.0, posinf=0.0)
         at, slots = np.nonzero(ids >= 0)
         own = ids[at, slots]
         want, tolerance = np.zeros(ids.shape), np.zeros(ids.shape)
         want[at, slots], tolerance[at, slots] = all_scores[at, own], ROUNDING * sizes[at, own]
-        finite_rows = np.isfinite(rows).all(1)
-        inexact = not (np.isfinite(query).all() and finite_rows.all())
+        inexact = not (np.isfinite(query).all() and np.isfinite(table).all())
         agree(scores, want, tolerance + 1e-30, "scores", not_hidden=not inexact)
         if inexact:
             return

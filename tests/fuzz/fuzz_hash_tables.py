@@ -3,6 +3,7 @@ import tensorflow as tf
 from fuzz_arrays import Arrays, agree
 from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
+from lsh_checks import slow_counts
 
 from tfxc.ops import library
 from tfxc.ops.hash_tables import HashTables, hash_tables
@@ -109,7 +110,7 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
     raw = attempt(draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes)
     counts = attempt(look, lsh_log_expected_count, given, asked, built, scheme)
     attempt(look, ops.tfxc_lsh_log_expected_count, given, *built, asked, **attributes)
-    expected = brute_force(queries, codes, scheme) if draw else None
+    expected = slow_counts(queries, built, scheme) if draw else None
     if look:
         want = np.log(np.take_along_axis(expected, ids, 1))
         agree(counts, want, 1e-5 * (1 + np.abs(want)), "log counts")
@@ -125,29 +126,6 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
         counts = call(ops.tfxc_lsh_log_expected_count, given, *built, ids, **attributes)
         want = np.log(np.take_along_axis(expected, ids, 1))
         agree(counts, want, 1e-5 * (1 + np.abs(want)), "log counts")
-
-
-def brute_force(queries, codes, scheme):
-    """The expected count float64 [N, L] of every class."""
-    classes, tables = codes.shape
-    uniform, counts = scheme.num_candidates - scheme.bucket_slots * tables, np.zeros((len(queries), classes))
-    for n, parts in enumerate(queries):
-        parts = [part for part in parts if part[0] >= 0]
-        missed, share = np.ones(classes), np.zeros(classes)
-        for t in range(tables):
-            taken = np.zeros(classes)
-            for part in parts:
-                inside = (codes[:, t] == part[t]).astype(np.float64)
-                taken += inside * min(1, scheme.bucket_slots / max(inside.sum(), 1)) / len(parts)
-                inside = inside if inside.any() else np.ones(classes)
-                share += inside / inside.sum() / (tables * len(parts))
-            missed *= 1 - taken
-        if scheme.bucket_slots:
-            counts[n] = uniform / classes + 1 - missed
-        else:
-            fraction = float(np.float32(scheme.uniform_fraction)) if parts else 1.0
-            counts[n] = scheme.num_candidates * (fraction / classes + (1 - fraction) * share)
-    return counts
 
 
 def check_drawn(drawn, expected, queries, codes, scheme, where_from=True):

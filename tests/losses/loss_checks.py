@@ -1,5 +1,6 @@
 import numpy as np
 import tensorflow as tf
+from scipy import special
 
 from tfxc.layers.head import Head
 from tfxc.model.step import example_losses
@@ -21,9 +22,7 @@ def positives_of(row):
 
 
 def softmax(logits):
-    logits = np.asarray(logits, np.float64)
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    return special.softmax(np.asarray(logits, np.float64), axis=-1)
 
 
 def softplus(x):

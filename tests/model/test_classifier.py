@@ -12,6 +12,7 @@ from classifier_checks import (
     DIM,
     NUM_CLASSES,
     SAMPLERS,
+    Subclassed,
     all_logits,
     dense_encoder,
     features,
@@ -451,15 +452,8 @@ def test_batch_of_one_and_one_class(name):
     "form", long_after(1, scipy.sparse.csr_matrix, tf.sparse.from_dense, scipy.sparse.coo_array)
 )
 def test_sparse_inputs_of_a_subclassed_encoder(form):
-    class Bag(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.bag = EmbeddingBag(6, DIM)
-
-        def call(self, inputs):
-            return self.bag(inputs)
-
-    model, x = make_model(encoder=Bag()), form(np.eye(6, dtype=np.float32))
+    encoder, x = Subclassed(layer=EmbeddingBag(6, DIM)), form(np.eye(6, dtype=np.float32))
+    model = make_model(encoder=encoder)
     model.fit(x, np.arange(6), batch_size=2, verbose=0, shuffle=False)
     np.testing.assert_array_equal(model.rank(x, 3)["ids"], model.predict(x, verbose=0)["ids"][:, :3])
 

@@ -10,7 +10,7 @@ import kill_training
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import STEPS, Again, X, Y, assert_same, copy_as_killed, made, run
+from backup_checks import STEPS, Again, Stop, X, Y, assert_same, copy_as_killed, made, run
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, make_model
 
 import tfxc
@@ -172,14 +172,8 @@ def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_pat
 @pytest.mark.traced
 def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path):
     model = made()
-
-    class Interrupt(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if int(model.optimizer.iterations.numpy()) == STEPS + 3:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        callbacks = [BackupAndRestore(tmp_path), Interrupt()]
+        callbacks = [BackupAndRestore(tmp_path), Stop(STEPS + 3)]
         model.fit(X, Y, batch_size=10, epochs=2, callbacks=callbacks, verbose=0)
     with pytest.warns(UserWarning, match=f"at step {STEPS + 3}, and goes back .* of step {STEPS}, where"):
         model.fit(X, Y, batch_size=10, epochs=2, callbacks=[BackupAndRestore(tmp_path)], verbose=0)

@@ -2,15 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from sampler_checks import clustered, head_of, queries
+from sampler_checks import clustered, head_of, index_of, queries
 
 from tfxc.search import Attributes, InvertedIndex, cell_search
-
-
-def index_of(head, num_cells, num_probes=None, num_scanned=None):
-    index = InvertedIndex(num_cells, num_probes, num_scanned=num_scanned)
-    index.build_from(head)
-    return index
 
 
 def ranked(logits, k, exclude=(), allow=None):

@@ -10,6 +10,19 @@ def tied_logits(num_queries, width, num_values, seed=0):
     return np.random.default_rng(seed).integers(num_values, size=(num_queries, width)).astype(np.float32)
 
 
+def ranked_in_blocks(k, exclude, size):
+    """A function of logits [N, L] to the k best, which are found in blocks of so many classes."""
+
+    def best(logits):
+        ranking = BlockTopK(tf.constant(k), exclude)
+        carry = ranking.initial(logits.shape[0])
+        for start in range(0, logits.shape[1], size):
+            carry = ranking.fold(carry, logits[:, start : start + size], start)
+        return ranking.finish(carry)
+
+    return best
+
+
 @pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 67])
 @pytest.mark.parametrize("num_values", [1, 3, 1000])
 def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
@@ -70,13 +83,7 @@ def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     logits[3, 5] = np.inf
     exclude = tf.constant([[199]] * 5)
 
-    def best(logits):
-        ranking = BlockTopK(tf.constant(5), exclude)
-        carry = ranking.initial(5)
-        for start in range(0, 200, block):
-            carry = ranking.fold(carry, logits[:, start : start + block], start)
-        return ranking.finish(carry)
-
+    best = ranked_in_blocks(5, exclude, block)
     scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, 199] = np.nan
     want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), 5)
@@ -94,13 +101,7 @@ def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
     logits[1, 90:319] = np.nan
     exclude = tf.constant([[3, 200, -1]] * 5)
 
-    def best(logits):
-        ranking = BlockTopK(tf.constant(100), exclude)
-        carry = ranking.initial(5)
-        for start in range(0, 320, 40):
-            carry = ranking.fold(carry, logits[:, start : start + 40], start)
-        return ranking.finish(carry)
-
+    best = ranked_in_blocks(100, exclude, 40)
     scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, [3, 200]] = np.nan
     want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), 100)

@@ -13,6 +13,7 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_en
 from full_disk import full_disk
 from long_cases import long_after
 from memory_checks import with_peak
+from sampler_checks import index_of
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
@@ -81,7 +82,7 @@ def exported(tmp_path_factory):
 def indexed(tmp_path_factory):
     keras.utils.set_random_seed(0)
     model = make_model(head=DenseHead(1000, normalize=True, temperature=0.1))
-    index, path = index_of(model, num_cells=20, num_scanned=4), tmp_path_factory.mktemp("indexed")
+    index, path = index_of(model.head, 20, 2, num_scanned=4), tmp_path_factory.mktemp("indexed")
     model.k, index.num_probes = np.int64(5), np.int64(2)  # they are served as int32
     model.export(path / "1", index=index, attributes=attributes_of(1000))
     return model, index, path / "1"
@@ -341,12 +342,6 @@ def test_the_command_line_tool(tmp_path, monkeypatch, exported):
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "ids.npy"), model.rank(x, 5)["ids"])
 
 
-def index_of(model, dtype="float32", num_cells=5, num_probes=2, num_scanned=None):
-    index = InvertedIndex(num_cells, num_probes, dtype, num_scanned)
-    index.build_from(model.head)
-    return index
-
-
 def test_an_index_is_served_without_the_heads_table(indexed):
     model, index, path = indexed
     num_classes, x = model.head.num_classes, features(3)
@@ -404,7 +399,7 @@ def test_an_index_of_a_sparse_head_ranks_by_its_logits(served_by):
 @pytest.mark.traced
 def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhere, indexed, tmp_path):
     (model, *_), x = indexed, features(2)
-    index = index_of(model, "int8", 40, num_scanned=300)
+    index = index_of(model.head, 40, 2, "int8", 300)
     model.export(tmp_path / "1", index=index)
     got = served_elsewhere(tmp_path / "1", np.full((2, 1), 5, np.int32), most=300, features=x)
     np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
@@ -418,7 +413,7 @@ def best_in_index(model, index, x, **options):
 
 def test_numbers_that_predict_refuses_are_refused(tmp_path):
     model = make_model()
-    index = index_of(model)
+    index = index_of(model.head, 5, 2)
     for k in (2.7, True, 0, tf.constant(0)):
         model.k = k
         with pytest.raises(ValueError, match="k must be"):
@@ -436,13 +431,13 @@ def test_an_index_that_does_not_fit_is_refused(tmp_path):
     model = make_model()
     with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):
         model.export(tmp_path / "1", index=InvertedIndex())
-    other = index_of(make_model(head=DenseHead(NUM_CLASSES + 1)))
-    wider = index_of(make_model(head=DenseHead(NUM_CLASSES)))
+    other = index_of(make_model(head=DenseHead(NUM_CLASSES + 1)).head, 5, 2)
+    wider = index_of(make_model(head=DenseHead(NUM_CLASSES)).head, 5, 2)
     with pytest.raises(ValueError, match="vectors of width 6, but those of the head have 7"):
         model.export(tmp_path / "1", index=wider)
     with pytest.raises(ValueError, match="holds 26 classes, but the head 25"):
         model.export(tmp_path / "1", index=other)
-    earlier = index_of(model)
+    earlier = index_of(model.head, 5, 2)
     model.fit(*learnable(8), verbose=0)
     with pytest.raises(ValueError, match="built from other class vectors"):
         model.export(tmp_path / "1", index=earlier)
@@ -483,7 +478,7 @@ def test_names_in_and_out(tmp_path, with_index):
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(table(inputs)))
     head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, normalize=with_index)
     model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
-    index = index_of(model, "int8", num_probes=5) if with_index else None
+    index = index_of(model.head, 5, 5, "int8") if with_index else None
     model.export(tmp_path / "1", index=index, strings=True)
     # An index that scans nothing makes nothing on load, so a strategy does not keep it from being loaded.
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope() if with_index else contextlib.nullcontext():
