@@ -231,20 +231,20 @@ def test_language_model_reads_any_text_by_a_transformer(tmp_path):
     assert "| dns | 1 |" in printed
 
 
-def write_points(path, num_points, seed):
-    random = np.random.default_rng(seed)
-    lines = [f"{num_points} 30 10"]
-    for _ in range(num_points):
-        first, second = sorted(random.choice(10, 2, replace=False))
-        lines.append(f"{first},{second} {first}:1 {second + 10}:1 {20 + random.integers(10)}:1")
-    path.write_text("\n".join(lines) + "\n")
+def write_points(folder, num_train, num_test):
+    for seed, (name, num_points) in enumerate({"train": num_train, "test": num_test}.items()):
+        random = np.random.default_rng(seed)
+        lines = [f"{num_points} 30 10"]
+        for _ in range(num_points):
+            first, second = sorted(random.choice(10, 2, replace=False))
+            lines.append(f"{first},{second} {first}:1 {second + 10}:1 {20 + random.integers(10)}:1")
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
 
 
 @pytest.mark.long
 @pytest.mark.traced
 def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
-    write_points(tmp_path / "train.txt", 400, seed=0)
-    write_points(tmp_path / "test.txt", 50, seed=1)
+    write_points(tmp_path, 400, 50)
     (tmp_path / "label_names.txt").write_text("".join(f"subject {label}\n" for label in range(10)))
     out = tmp_path / "out"
     options = ["--data", tmp_path, "--dim", 32, "--num-inputs", 64, "--fan-in", 8, "--dropout", 0.1]
@@ -265,8 +265,7 @@ def test_classifies_with_dense_sparse_and_mach_heads(tmp_path):
 
 @pytest.mark.long
 def test_a_run_that_stopped_early_has_come_to_its_end(tmp_path):
-    write_points(tmp_path / "train.txt", 60, seed=0)
-    write_points(tmp_path / "test.txt", 20, seed=1)
+    write_points(tmp_path, 60, 20)
     options = ["--data", tmp_path, "--heads", "dense", "--dim", 8, "--learning-rate", 1e-9, "--epochs", 4]
     options += ["--patience", 1, "--verbose", 2, "--output", tmp_path / "out"]
     assert run("extreme_classification.py", *options).count("val_loss") == 2
@@ -276,8 +275,7 @@ def test_a_run_that_stopped_early_has_come_to_its_end(tmp_path):
 @pytest.mark.long
 @pytest.mark.traced
 def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path):
-    write_points(tmp_path / "train.txt", 200, seed=0)
-    write_points(tmp_path / "test.txt", 50, seed=1)
+    write_points(tmp_path, 200, 50)
     (tmp_path / "label_names.txt").write_text("".join(f"Subject word{label}\n" for label in range(10)))
     (tmp_path / "vocabulary.txt").write_text("".join(f"word{feature}\n" for feature in range(30)))
     options = ["--data", tmp_path, "--dim", 32, "--dropout", 0.1, "--batch-size", 16, "--verbose", 2]
@@ -301,8 +299,7 @@ def test_classifies_hashed_features_with_hard_negatives_and_label_texts(tmp_path
 
 @pytest.mark.long
 def test_classifies_by_softmax_with_sampled_labels_and_measures_at_any_cutoff(tmp_path):
-    write_points(tmp_path / "train.txt", 100, seed=0)
-    write_points(tmp_path / "test.txt", 50, seed=1)
+    write_points(tmp_path, 100, 50)
     options = ["--data", tmp_path, "--loss", "softmax", "--dim", 32, "--dropout", 0.1, "--batch-size", 10]
     options += ["--num-negatives", 6, "--num-codewords", 2, "--refresh-steps", 5, "--learning-rate", 0.05]
     options += ["--epochs", 2, "--ks", 100, 2, "--verbose", 2, "--num-buckets", 8]
@@ -385,8 +382,7 @@ def test_sessions_become_points_labelled_with_the_next_item(tmp_path):
 @pytest.mark.long
 @pytest.mark.traced
 def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
-    write_points(tmp_path / "train.txt", 300, seed=0)
-    write_points(tmp_path / "test.txt", 50, seed=1)
+    write_points(tmp_path, 300, 50)
     options = ["--data", tmp_path, "--dim", 16, "--num-buckets", 6, "--batch-size", 16, "--verbose", 2]
     options += ["--learning-rate", 0.01, "--epochs", 3]
 
