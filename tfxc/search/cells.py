@@ -81,7 +81,7 @@ def promise_of_cells(means, reaches, query):
     return query @ means.T + np.linalg.norm(query, axis=1, keepdims=True) * reaches
 
 
-def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
+def cut_into_cells(head, num_cells, skewed=True, lengths=None):
     """``Cells`` of similar directions by k-means; long class vectors have their own if lengths are skewed.
 
     The longer its vector, the more often a class is among the best, whatever the direction of the query.
@@ -104,12 +104,12 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None, seed=0):
     """
     lengths = lengths_of(head) if lengths is None else lengths
     weights = _weights(lengths) if skewed else np.ones(head.num_classes)
-    ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed)
+    ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed=0)
     points = directions(vectors_of(head, ids))
-    codebook = kmeans(points, num_cells, weights=weights, seed=seed, title="k-means")
+    codebook = kmeans(points, num_cells, weights=weights, title="k-means")
     cell_of = _assigned(head, directions(codebook), directions)
     mean = head.num_classes / num_cells
-    parts = [part for cell in _members(cell_of, num_cells) for part in _small_parts(head, cell, mean, seed)]
+    parts = [part for cell in _members(cell_of, num_cells) for part in _small_parts(head, cell, mean)]
     if skewed:
         is_long = lengths >= np.quantile(lengths, 1 - _LONG)
         parts = [some for part in parts for some in (part[is_long[part]], part[~is_long[part]])]
@@ -176,16 +176,16 @@ def directions(vectors):
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
-def _small_parts(head, ids, mean, seed):
+def _small_parts(head, ids, mean):
     """The class ids of a cell, cut into parts of at most _LARGEST times the mean size."""
     if len(ids) <= max(_LARGEST * mean, 1):
         return [ids]
     vectors = directions(vectors_of(head, ids))
     num_parts = int(-(-len(ids) // mean))
-    part_of = assign(vectors, kmeans(vectors, num_parts, seed=seed))
+    part_of = assign(vectors, kmeans(vectors, num_parts))
     sizes = np.bincount(part_of, minlength=num_parts)
     if sizes.max() > _ALIKE * len(ids):
         return np.array_split(ids, num_parts)
     order = np.argsort(part_of, kind="stable")
     parts = np.split(ids[order], np.cumsum(sizes)[:-1])
-    return [small for part in parts for small in _small_parts(head, part, mean, seed)]
+    return [small for part in parts for small in _small_parts(head, part, mean)]
