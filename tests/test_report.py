@@ -75,7 +75,7 @@ def test_figures_are_those_of_evaluate_and_of_the_metrics(kind, width, tmp_path)
     assert ("effective draws" in page.text) == (sampler is not None and kind != "dns")
 
 
-def test_by_class_against_counting(tmp_path):
+def test_by_class_against_counting():
     model = make_model(k=K)
     x, y = features(40), labels_of(40, 3)
     measured = measure(model, (x, y), K)

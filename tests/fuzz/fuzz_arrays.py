@@ -5,7 +5,6 @@ import tensorflow as tf
 
 NUMBERS = ("normal", "small", "large", "grid", "non-finite")
 GRADIENTS = ("dense", "mostly zero", "one", "zero")
-INT32 = np.iinfo(np.int32)
 
 
 class Arrays:
