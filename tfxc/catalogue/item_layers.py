@@ -247,10 +247,7 @@ def _may_hold_rows(layer, size):
 
 
 def _knows(lookup, class_names):
-    vocabulary = lookup.get_vocabulary(include_special_tokens=False)
-    if len(vocabulary) != len(class_names):
-        return False
-    return all(str(own) == str(name) for own, name in zip(vocabulary, class_names, strict=True))
+    return list(map(str, lookup.get_vocabulary(include_special_tokens=False))) == list(map(str, class_names))
 
 
 def _refuse_reordered(layer, lookups, class_names):
