@@ -6,6 +6,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -189,7 +190,7 @@ class Vocabulary:
 class _Ids(dict):
     """Ids by name, which a name in another form finds, too."""
 
-    get = Mapping.get  # that of a dict does not ask __missing__
+    get: Any = Mapping.get  # that of a dict does not ask __missing__
 
     def __init__(self, ids: dict[str, int], vocabulary: Vocabulary):
         super().__init__(ids)
