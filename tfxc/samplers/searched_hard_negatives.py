@@ -86,7 +86,7 @@ class SearchedHardNegatives(HardAndUniform):
         _, points = subsample(head, _POINTS_PER_CELL * num_cells, self.seed % 2**31)
         centres = kmeans(points, num_cells, seed=self.seed % 2**31)
         for start, block in blocks(head):
-            cells[start : start + len(block)] = assign(block, centres)[0]
+            cells[start : start + len(block)] = assign(block, centres)
             vectors.scatter_update(tf.IndexedSlices(block, tf.range(start, start + len(block))))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=num_cells))])
         tf_variable(self.centres).assign(centres)
