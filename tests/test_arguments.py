@@ -218,3 +218,22 @@ def test_lists_of_numbers_and_texts_are_tensors_and_those_of_arrays_stay():
     assert found["rows"].shape == (2, 2) and found["both"][0].numpy().tolist() == [b"tea", b"milk"]
     assert found["both"][1] == [array, array] and found["none"] is None
     assert lists_as_tensors(array) is array and lists_as_tensors("tea") == "tea"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda own: tfxc.data.Sequences(own, [0, 2], Vocabulary("ab")),
+        lambda own: tfxc.data.Sequences([0, 1], [0, 2], Vocabulary("ab"), times=own * 1.0),
+        lambda own: Vocabulary("ab").decode(own),
+        tfxc.data.Column,
+        lambda own: tfxc.data.LabeledPoints(own[np.newaxis], [[1]]),
+        lambda own: tfxc.data.LabeledPoints([[1]], own[np.newaxis]),
+        lambda own: tfxc.metrics.propensities(own, 10),
+        lambda own: tfxc.metrics.RecallAtK(1).update_state(own, [[0], [1]]),
+        lambda own: tfxc.search.Attributes({"x": own}),
+    ],
+)
+def test_masked_values_are_refused(call):
+    with pytest.raises(ValueError, match="hold masked values, 1 of 2: leave them out, or .* filled()"):
+        call(np.ma.array([0, 1], mask=[False, True]))

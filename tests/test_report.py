@@ -149,6 +149,7 @@ def test_bad_input(tmp_path, monkeypatch):
         ((model, (x, np.full(4, -1))), {}, "data hold no example with a label"),
         ((model, tf.data.Dataset.from_tensor_slices((x, y)).batch(2).repeat()), {}, "data have no end"),
         ((model, tf.data.Dataset.from_tensor_slices(x).batch(2)), {}, "needs labels"),
+        ((model, None), {}, r"data must be batches \(inputs, labels\), or one tuple .* but got None"),
     ]
     for arguments, options, message in cases:
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):

@@ -86,12 +86,30 @@ def seed_int(value):
     return int(value)
 
 
+def require_kind(value, kind, name, remedy):
+    """Raises ValueError, with a remedy, for a value that is not of a class of ``tfxc.data``."""
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{name} must be tfxc.data.{kind.__name__}, but got {type(value).__name__}: pass {remedy}."
+        )
+
+
+def refuse_masked(values, name):
+    """Raises ValueError for an array of NumPy with masked values, which would count as any others."""
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"{name} hold masked values, {np.ma.count_masked(values)} of {np.size(values)}: leave them out, "
+            "or give them a value by filled()."
+        )
+
+
 def integers(values, name, limit=None, least=0):
     """Integers in [least, limit) as an array of their type, still mapped if they were; else a ValueError."""
     try:
         values = np.asanyarray(values)
     except ValueError as error:
         raise ValueError(f"{name} must be an array of integers, but: {error}") from error
+    refuse_masked(values, name)
     if not values.size:
         return values.astype(np.int64)
     if values.dtype.kind not in "iu":
@@ -105,6 +123,7 @@ def integers(values, name, limit=None, least=0):
 
 def by_class(values, name, dtype=np.float64):
     """Numbers of the classes as an array; ValueError for a dict, or a pandas index other than 0, 1, 2, ..."""
+    refuse_masked(values, name)
     if isinstance(values, dict):
         raise ValueError(
             f"{name} must hold a value for each class, [L], but are a {type(values).__name__}: pass "

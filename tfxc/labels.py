@@ -11,7 +11,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from tfxc._keras.layers import mask_of
-from tfxc.arguments import innermost
+from tfxc.arguments import innermost, refuse_masked
 from tfxc.ids import PADDING, check_ids, drop_duplicates, refuse_zeros_and_ones
 from tfxc.require import require
 
@@ -61,6 +61,7 @@ def tensor_of_labels(labels):
     """Labels as a tensor of any kind; ValueError for a matrix of SciPy, or lists of different lengths."""
     if scipy.sparse.issparse(labels):
         raise ValueError(f"Labels must be class ids, but are a SciPy matrix. Pass ids: {_IDS_OF_MATRIX}.")
+    refuse_masked(labels, "Labels")
     try:
         return labels if tf.is_tensor(labels) else tf.convert_to_tensor(labels)
     except (TypeError, ValueError) as error:

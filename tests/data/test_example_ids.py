@@ -10,6 +10,7 @@ def test_arrays():
     assert with_example_ids(np.zeros([3, 2]))["inputs"].shape == (3, 2)
     numbered = with_example_ids({"a": np.zeros([4, 2]), "b": np.ones(4)})
     assert set(numbered) == {"a", "b", "example_ids"} and numbered["example_ids"].tolist() == [0, 1, 2, 3]
+    assert with_example_ids([[1.0, 2.0], [3.0, 4.0]])["example_ids"].tolist() == [0, 1]  # lists, too
 
 
 def test_arrays_that_have_no_len():
@@ -55,8 +56,9 @@ def test_what_cannot_be_numbered_is_refused():
     for earlier in (mapped, examples.with_options(options)):
         with pytest.raises(ValueError, match="With deterministic=False, examples come in another order"):
             with_example_ids(earlier)
-    with pytest.raises(ValueError, match=r"one length N, but have \[3, 4\]"):
-        with_example_ids({"a": np.zeros(3), "b": np.zeros(4)})
+    for wrong, shapes in (({"a": np.zeros(3), "b": np.zeros(4)}, r"\(3,\), \(4,\)"), (None, r"\(\)")):
+        with pytest.raises(ValueError, match=rf"arrays of one length N, but have the shapes \[{shapes}\]"):
+            with_example_ids(wrong)
     with pytest.raises(ValueError, match="already have 'example_ids'"):
         with_example_ids(with_example_ids(np.zeros(3)))
     with pytest.raises(ValueError, match=r"must be \(x, y\) or .*, not TensorSpec"):

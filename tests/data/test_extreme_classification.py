@@ -6,6 +6,7 @@ from tfxc.data import (
     LabeledPoints,
     classification_dataset,
     read_extreme_classification,
+    tfidf,
     write_extreme_classification,
 )
 
@@ -141,8 +142,16 @@ def test_bad_points():
     features = scipy.sparse.csr_matrix([[1.0, 0.0], [2.0, float("nan")]])
     with pytest.raises(ValueError, match="feature 1 of point 1 is nan"):
         LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
+    with pytest.raises(ValueError, match="feature 1 of point 0 is nan"):
+        LabeledPoints([[1.0, None]], [[1]])  # as a data frame holds a missing value
     from_one = scipy.sparse.csr_matrix((np.ones(2), [1, 2], [0, 1, 2]), (2, 2))
-    for wrong in (from_one, [[1], [1, 2]], np.float64([[1, np.nan], [0, 1]]), [[1, -1], [-1, 1]]):
+    for wrong in (
+        from_one,
+        [[1], [1, 2]],
+        np.float64([[1, np.nan], [0, 1]]),
+        [[1, -1], [-1, 1]],
+        [[0, 3], [1, 2]],
+    ):
         with pytest.raises(ValueError, match="labels must be a matrix .* ids from 0, but: "):
             LabeledPoints(scipy.sparse.csr_matrix((2, 2)), wrong)
 
@@ -176,3 +185,9 @@ def test_nothing_to_batch():
         classification_dataset(random_points(0), 4)
     with pytest.raises(ValueError, match="batch_size must be an integer"):
         classification_dataset(random_points(), 2.5)
+
+
+@pytest.mark.parametrize("of_points", [tfidf, lambda own: classification_dataset(own, 2)])
+def test_what_are_no_points_is_refused(of_points):
+    with pytest.raises(ValueError, match="points must be tfxc.data.LabeledPoints, but got csr_matrix: pass"):
+        of_points(scipy.sparse.csr_matrix((2, 3)))

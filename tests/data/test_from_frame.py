@@ -237,6 +237,7 @@ def test_held_out_data_with_the_ids_of_training():
         (pa.table({**ROWS, "items": [1] * 6}), {"columns": ["items"]}, "rename"),
         (pa.table(ROWS), {"on_error": "ignore"}, "must be one of \\('raise', 'skip'\\)"),
         (pa.table(ROWS), {"columns": "price"}, r"columns must be a list of names, .* pass \['price'\]"),
+        (pa.table(ROWS), {"columns": None}, r"columns must be a list of names, but is None: pass \(\)"),
         (pa.table({**ROWS, "example_ids": [1] * 6}), {"columns": ["example_ids"]}, "rename"),
         (
             pandas.DataFrame({**ROWS, "who": [2**80] * 6}),

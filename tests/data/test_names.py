@@ -104,7 +104,8 @@ def test_names_of_several_dimensions_are_refused():
     for names in (pd.DataFrame({"name": ["a"]}), tf.constant([["a"]])):
         with pytest.raises(ValueError, match=r"Names must have one dimension, but are of shape \(1, 1\)"):
             Names(names)
-    for names in ([["tea"], ["rum"]], pa.array([["tea"]]), [np.array(["tea"])], [{"name": "tea"}]):
+    rows = [("tea",), ("rum",)]  # of a database
+    for names in ([["tea"]], pa.array([["tea"]]), [np.array(["tea"])], [{"name": "tea"}], rows):
         with pytest.raises(ValueError, match="Names must have one dimension, but hold "):
             Names(names)
 
@@ -145,3 +146,10 @@ def test_names_of_a_graph_are_refused_with_what_looks_them_up():
         data.map(vocabulary.encode)
     lookup = keras.layers.StringLookup(num_oov_indices=0, vocabulary=list(vocabulary.names))
     assert next(iter(data.map(lookup))).numpy().tolist() == [1, 0]
+
+
+def test_masked_names_are_missing():
+    names = np.ma.array(["tea", "rum"], mask=[False, True])
+    assert tfxc.data.Vocabulary(["tea", "rum"]).encode(names, unknown=-1).tolist() == [0, -1]
+    with pytest.raises(ValueError, match="name at position 1 is missing"):
+        Names(names)

@@ -5,7 +5,21 @@ import pandas
 import pytest
 import tensorflow as tf
 
-from tfxc.data import Column, Sequences, Vocabulary
+from tfxc.data import (
+    Column,
+    Sequences,
+    Vocabulary,
+    describe,
+    k_core,
+    leave_last_out,
+    ratio_split,
+    sequence_evaluation_dataset,
+    sequence_training_dataset,
+    split_sessions,
+    stream_dataset,
+    tail_split,
+    time_split,
+)
 
 LETTERS = Vocabulary("abcd")
 
@@ -169,3 +183,25 @@ def test_select_by_mask_and_position():
     ):
         with pytest.raises(ValueError, match=message):
             sequences.select(index)
+
+
+SPLIT = leave_last_out(Sequences.from_lists(["abcd"]))
+
+
+@pytest.mark.parametrize(("given", "kind"), [(SPLIT, "Split"), ([[1, 2, 3]], "list")])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(leave_last_out, ratio_split, tail_split, lambda own: time_split(own, 1, 2), split_sessions),
+        *(k_core, describe, lambda own: stream_dataset(own, 2, 2)),
+        *(
+            lambda own: sequence_training_dataset(own, 2, 2),
+            lambda own: sequence_evaluation_dataset(own, 2, 2),
+        ),
+    ],
+)
+def test_what_are_no_sequences_is_refused(function, given, kind):
+    with pytest.raises(
+        ValueError, match=f"sequences must be tfxc.data.Sequences, but got {kind}: pass a part"
+    ):
+        function(given)

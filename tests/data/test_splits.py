@@ -124,6 +124,14 @@ def test_tail_split_rounds_down_what_is_no_whole_number_alone():
     assert tail_split(sequences, 1 / 3, 1 / 3).test.lengths.tolist() == [33, 233, 33]
 
 
+@pytest.mark.parametrize("fractions", [None, "abc", 0.8, {"train": 0.8, "validation": 0.1, "test": 0.1}])
+def test_fractions_that_are_no_three_numbers(fractions):
+    with pytest.raises(ValueError, match="fractions must be three positive numbers that sum to 1, not"):
+        ratio_split(Sequences.from_lists(["ab"] * 10), fractions)
+    with pytest.raises(ValueError, match="must be a number, but got 'a'"):
+        tail_split(Sequences.from_lists([range(100)]), "a")
+
+
 @pytest.mark.parametrize("fractions", [(0, 0.1), (0.5, 0.5), (0.1, -0.1)])
 def test_tail_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="sum to less than 1"):

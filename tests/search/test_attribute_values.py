@@ -1,5 +1,7 @@
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 
@@ -13,6 +15,8 @@ GIVEN = {
     "integers": (np.int64([7, -1, 3, 3, 9, 7]), "where_x", [[3, 7], [-1, 5]], [[0, 2, 3, 5], []]),
     "booleans": ([True, False, False, True, True, False], "where_x", [[True]], [[0, 3, 4]]),
     "lists": (SETS, "where_x", [["sale", "old"]], [[1, 3, 4]]),
+    "lists of Polars": (polars.Series(SETS), "where_x", [["sale", "old"]], [[1, 3, 4]]),
+    "lists of Arrow": (pa.array(SETS), "where_x", [["sale", "old"]], [[1, 3, 4]]),
     "ragged": (tf.ragged.constant(SETS), "where_x", tf.ragged.constant([["new"], []]), [[0, 1, 5], range(6)]),
     "padded": (np.int32([[1, 2], [2, -1], [-1, -1], [3, 1], [4, -1], [5, 6]]), "where_x", [[1]], [[0, 3]]),
     "at least": ([1.0, 2, 3, 4, 5, 6], "where_x_min", [[4, 2], [np.nan, np.nan]], [[3, 4, 5], range(6)]),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfxc.arguments import integers
+from tfxc.arguments import integers, refuse_masked
 from tfxc.data.vocabulary import Vocabulary
 
 MISSING = -1
@@ -33,6 +33,7 @@ class Column:
 
     def __post_init__(self):
         values = np.asanyarray(self.values)  # a memory-mapped array stays mapped
+        refuse_masked(values, "values")
         if self.vocabulary is not None:
             values = np.asanyarray(integers(values, "values", len(self.vocabulary), MISSING), np.int32)
         if values.ndim != 1 or values.dtype.kind not in "biuf":

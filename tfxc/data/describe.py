@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfxc.data.findings import findings, share_rising, ties
-from tfxc.data.sequences import Sequences
+from tfxc.data.sequences import Sequences, require_sequences
 
 _QUANTILES = (0, 0.25, 0.5, 0.75, 0.95, 1)
 _LATER = 0.1  # the share of interactions in which cold items are counted
@@ -50,6 +50,7 @@ def describe(sequences: Sequences, plot: str | os.PathLike[str] | None = None) -
         largest_user  ('ann', 3, 0.6)
         largest_item  ('tea', 2, 0.4)
     """
+    require_sequences(sequences)
     items, offsets, times = sequences.items, sequences.offsets, sequences.times
     if not len(items):
         raise ValueError("There is no interaction to describe.")

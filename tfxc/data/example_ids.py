@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import lists_as_tensors
 from tfxc.data.batching import in_any_order
 
 _NAME = "example_ids"
@@ -41,10 +42,11 @@ def with_example_ids(data):
         return data.enumerate().map(
             lambda number, example: (_numbered(example[0], number), *example[1:]), tf.data.AUTOTUNE
         )
-    lengths = {array.shape[0] for array in tf.nest.flatten(data)}
-    if len(lengths) != 1:
-        raise ValueError(f"All inputs must have one length N, but have {sorted(lengths)}.")
-    return _numbered(data, np.arange(lengths.pop()))
+    data = lists_as_tensors(data)
+    shapes = [tuple(getattr(part, "shape", ())) for part in tf.nest.flatten(data)]
+    if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
+        raise ValueError(f"All inputs must be arrays of one length N, but have the shapes {shapes}.")
+    return _numbered(data, np.arange(shapes[0][0]))
 
 
 def _numbered(inputs, number):

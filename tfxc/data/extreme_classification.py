@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from tfxc.arguments import integers, positive_int
+from tfxc.arguments import integers, positive_int, refuse_masked, require_kind
 from tfxc.atomic_write import atomic_write
 from tfxc.data.batching import row_batches
 from tfxc.data.files import one_file
@@ -79,15 +79,24 @@ class LabeledPoints:
         return np.bincount(self.labels.indices, minlength=self.num_labels)
 
 
+def require_points(points):
+    """Raises ValueError for anything but ``LabeledPoints``."""
+    require_kind(points, LabeledPoints, "points", "LabeledPoints(features, labels)")
+
+
 def _canonical(matrix, dtype, name):
     """Returns a CSR matrix without duplicates, and without False. The caller's matrix does not change."""
+    kind, is_dense = None if dtype is bool else dtype, not scipy.sparse.issparse(matrix)
+    refuse_masked(matrix, name)
     try:
         with np.errstate(over="ignore"):
-            own = scipy.sparse.csr_matrix(matrix, dtype=None if dtype is bool else dtype)
+            # SciPy takes None, in a matrix of objects, for a zero.
+            own = scipy.sparse.csr_matrix(np.asarray(matrix, kind) if is_dense else matrix, dtype=kind)
             if dtype is bool and own.dtype.kind == "f" and np.isnan(own.data).any():
                 raise ValueError("NaN is neither True nor False")
-            if dtype is bool and own.dtype.kind in "if" and (own.data < 0).any():
-                raise ValueError("some are negative: write 1 for yes and 0 for no, as by matrix > 0")
+            if dtype is bool and (own.data != 1 if is_dense else own.data < 0).any():  # such as rows of ids
+                found = "neither 0 nor 1" if is_dense else "negative"
+                raise ValueError(f"some are {found}: write 1 for yes and 0 for no, as by matrix > 0")
             own = own.astype(dtype, copy=False)
         own.check_format()  # SciPy makes matrices of ids that count from 1, in which the last has no column
     except (TypeError, ValueError) as error:
@@ -170,6 +179,7 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
         >>> path.read_text()
         '1 2 2\\n0,1 1:0.5\\n'
     """
+    require_points(points)
     openers: dict = {"": open, ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
     packing = one_file(path).packing
     if packing not in openers:
@@ -219,6 +229,7 @@ def classification_dataset(
         >>> inputs["ids"].numpy().tolist(), inputs["values"].numpy().tolist(), labels.numpy().tolist()
         ([[1, -1], [0, 1]], [[2.0, 0.0], [1.0, 3.0]], [[0], [-1]])
     """
+    require_points(points)
     batch_size = positive_int(batch_size, "batch_size")
     if not len(points):
         raise ValueError("There are no points to make batches of: pass at least one.")

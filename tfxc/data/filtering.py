@@ -6,7 +6,7 @@ import numpy as np
 
 from tfxc.arguments import positive_int
 from tfxc.data.names import Names
-from tfxc.data.sequences import Sequences
+from tfxc.data.sequences import Sequences, require_sequences
 from tfxc.data.vocabulary import Vocabulary
 
 
@@ -51,6 +51,7 @@ def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[
 
     Reference: S. B. Seidman, "Network structure and minimum degree", 1983.
     """
+    require_sequences(sequences)
     min_user, min_item = positive_int(min_user, "min_user"), positive_int(min_item, "min_item")
     users = np.repeat(np.arange(len(sequences)), sequences.lengths)
     items = sequences.items

@@ -95,8 +95,9 @@ def from_frame(
         os.fspath(frame) if is_path else f"{len(frame)} files from {frame[0]}" if is_list else "the table"
     )
     choices = Choices(ties, seed, missing, time_format)
-    if isinstance(columns, str):
-        raise ValueError(f"columns must be a list of names, but is the text {columns!r}: pass [{columns!r}].")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        remedy = [columns] if isinstance(columns, str) else "()"
+        raise ValueError(f"columns must be a list of names, but is {columns!r}: pass {remedy}.")
     given = columns if isinstance(columns, Mapping) else {}
     vocabularies: dict[str, Vocabulary | None] = dict.fromkeys(columns)
     for name in vocabularies:

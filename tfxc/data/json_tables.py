@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.json
@@ -12,6 +13,7 @@ from tfxc.data.table import Table, check_columns, guarded, unreadable
 _HEAD = 1 << 20
 _BLOCK = 1 << 23
 _KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+_KINDS[Decimal] = pa.decimal128(38, 0)  # integers beyond 64 bits, such as unsigned hashes
 
 
 def open_json(files: list[File], columns: list[str], name: str, encoding: str | None) -> Table:
@@ -30,7 +32,7 @@ def open_json(files: list[File], columns: list[str], name: str, encoding: str | 
             number += 1
             if line.strip() and (line.endswith(b"\n") or len(lines) == 1):  # the last may go on
                 for key, value in json.loads(line).items():
-                    found.setdefault(key, set()).update([type(value)] * (value is not None))
+                    found.setdefault(key, set()).update([_type(value)] * (value is not None))
     except (*DAMAGED, ValueError, AttributeError, RecursionError) as error:
         hint = "JSON needs one object a line, in UTF-8. "
         raise unreadable(f"{name}, line {number},", error, hint) from error
@@ -39,9 +41,14 @@ def open_json(files: list[File], columns: list[str], name: str, encoding: str | 
     return Table(name, schema, guarded(name, _batches(files, schema, encoding)))
 
 
+def _type(value):
+    return Decimal if type(value) is int and not -(2**63) <= value < 2**63 else type(value)
+
+
 def _kind(column, types, name) -> pa.DataType:
-    kind = float if types == {int, float} else next(iter(types), None)
-    if kind not in _KINDS or (len(types) > 1 and kind is not float):
+    widest = types - {int} if types & {float, Decimal} else types
+    kind = next(iter(widest), None)
+    if kind not in _KINDS or len(widest) > 1:
         held = " and ".join(sorted(own.__name__ for own in types)) or "nothing but null"
         raise ValueError(
             f"The column {column!r} of {name} holds {held} at first, but must hold texts or numbers: read "

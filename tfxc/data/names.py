@@ -107,7 +107,7 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
             raise ValueError(f"Names{where} must have one dimension, but are of shape {names.shape}.")
         if isinstance(names, bytes) or not isinstance(names, Iterable):
             raise ValueError(f"Names{where} must be a list of names, but are {names!r}: pass a list.")
-        names = list(names)
+        names = names.tolist() if np.ma.is_masked(names) else list(names)  # None where it is masked
     kinds = set(map(type, names))  # fast for ten million names
     if kinds <= {str}:
         return names
@@ -119,7 +119,9 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
         return list(map(str, names))
     if any(issubclass(kind, _FLOAT) for kind in kinds):
         _refuse_floats(names, where)
-    nested = next((name for name in names if isinstance(name, list | dict | set | np.ndarray)), None)
+    nested = next(
+        (own for own in names if isinstance(own, Iterable) and not isinstance(own, str | bytes)), None
+    )
     if nested is not None:
         raise ValueError(f"Names{where} must have one dimension, but hold {nested!r}.")
     own = [_text(name) for name in names]

@@ -15,7 +15,7 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.data.batching import row_batches
 from tfxc.data.column import Column
 from tfxc.data.packing import packed_places
-from tfxc.data.sequences import Sequences
+from tfxc.data.sequences import Sequences, require_sequences
 
 
 def sequence_training_dataset(
@@ -63,6 +63,7 @@ def sequence_training_dataset(
         >>> items.numpy().tolist(), labels.numpy().tolist()
         ([[2, 0, 1, 2, 3]], [[0, -1, 1, 2, 3]])
     """
+    require_sequences(sequences)
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     windows = one_of(windows, "windows", ("last", "all"))
     starts, stops = _windows(sequences, max_length, windows == "all")
@@ -105,6 +106,7 @@ def sequence_evaluation_dataset(
         >>> inputs["exclude"].numpy().tolist()
         [[0, 1, 2], [-1, -1, 1]]
     """
+    require_sequences(sequences)
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     if not len(sequences):
         raise ValueError(
@@ -160,6 +162,7 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
         [[1, 2], [4, 5]] [[1, 2], [4, 5]]
         [[3, 0], [0, 0]] [[3, -1], [-1, -1]]
     """
+    require_sequences(sequences)
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     num_targets = len(sequences.items) - 1
     if num_targets < 1:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfxc.arguments import integers, positions
+from tfxc.arguments import integers, positions, refuse_masked, require_kind
 from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, decreases_inside, sort_by_time
 from tfxc.data.growing_vocabulary import NEW_CLASSES
@@ -223,9 +223,15 @@ class Sequences:
         return self.slices(index, 0, self.lengths[index])
 
 
+def require_sequences(sequences):
+    """Raises ValueError for anything but ``Sequences``, such as a ``Split`` or lists."""
+    require_kind(sequences, Sequences, "sequences", "a part of a Split, or Sequences.from_lists(lists)")
+
+
 def _finite_times(times) -> np.ndarray:
     """Returns times as an array; raises ValueError for others. A memory-mapped array stays mapped."""
     times = np.asanyarray(times)
+    refuse_masked(times, "times")
     if times.size and times.dtype.kind not in "biufmM":
         raise ValueError(
             f"times must be numbers or datetime64, but are {times.dtype}: convert them, for example by "

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from tfxc.data.sequences import Sequences
+from tfxc.data.sequences import Sequences, require_sequences
 from tfxc.data.times import UNITS, unit_of
 from tfxc.data.warn import warn
 
@@ -35,6 +35,7 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
         >>> [own.tolist() for own in sessions], sessions.user_ids
         ([[0, 1], [2]], ['ann', 'ann'])
     """
+    require_sequences(sequences)
     if sequences.times is None:
         raise ValueError("split_sessions needs sequences with times: read the log with its time column.")
     unit = unit_of(sequences.times)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfxc.arguments import seed_or_drawn
-from tfxc.data.sequences import Sequences
+from tfxc.arguments import real_number, seed_or_drawn
+from tfxc.data.sequences import Sequences, require_sequences
 from tfxc.data.times import UNITS, point_in_time, unit_of
 
 
@@ -54,6 +54,7 @@ def leave_last_out(sequences: Sequences) -> Split:
         >>> len(split.train), len(split.test), split.num_not_evaluated
         (2, 1, 1)
     """
+    require_sequences(sequences)
     lengths = sequences.lengths
     evaluated = np.flatnonzero(lengths >= 3)
     if not len(evaluated):
@@ -84,8 +85,11 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
         >>> len(split.train), len(split.validation), len(split.test)
         (6, 2, 2)
     """
-    if len(fractions) != 3 or not (min(fractions) > 0 and abs(sum(fractions) - 1) <= 1e-6):
-        raise ValueError(f"fractions must be three positive numbers that sum to 1, not {tuple(fractions)}.")
+    require_sequences(sequences)
+    shares = np.array(fractions)
+    are_three = shares.shape == (3,) and shares.dtype.kind in "iuf"
+    if not (are_three and min(fractions) > 0 and abs(sum(fractions) - 1) <= 1e-6):
+        raise ValueError(f"fractions must be three positive numbers that sum to 1, not {fractions!r}.")
     usable = np.flatnonzero(sequences.lengths >= 2)
     num_validation, num_test = (round(fraction * len(usable)) for fraction in fractions[1:])
     if not num_validation or not num_test or num_validation + num_test >= len(usable):
@@ -130,6 +134,7 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
         >>> [split.train[0].tolist(), split.validation[0].tolist(), split.test[0].tolist()]
         [[0], [0, 1], [0, 1, 2, 0]]
     """
+    require_sequences(sequences)
     if sequences.times is None:
         raise ValueError("time_split needs sequences with times: read the log with its time column.")
     validation_start = point_in_time(validation_start, sequences.times)
@@ -184,6 +189,9 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
         >>> len(split.train[0]), split.validation[0].tolist()[0], split.test[0].tolist()[0]
         (85, 85, 95)
     """
+    require_sequences(sequences)
+    real_number(validation_fraction, "validation_fraction")
+    real_number(test_fraction, "test_fraction")
     if not (min(validation_fraction, test_fraction) > 0 and validation_fraction + test_fraction < 1):
         raise ValueError(
             f"validation_fraction and test_fraction must be positive and sum to less than 1, "

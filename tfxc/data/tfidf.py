@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse
 
-from tfxc.data.extreme_classification import LabeledPoints
+from tfxc.data.extreme_classification import LabeledPoints, require_points
 
 
 def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
@@ -25,6 +25,8 @@ def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
 
     Reference: Salton, Buckley, "Term-weighting approaches in automatic text retrieval", 1988.
     """
+    for points in (train, *others):
+        require_points(points)
     widths = [points.num_features for points in (train, *others)]
     if len(set(widths)) > 1:
         raise ValueError(f"All sets must have the same number of features, but have {widths}.")

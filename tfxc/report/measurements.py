@@ -1,5 +1,6 @@
 """What a report tells, from one pass over the data."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,8 @@ def measure(model, data, k: int) -> Measurements:
         raise ValueError("The model must be built and compiled: train it, or load it with its compilation.")
     if isinstance(data, tuple):
         data = tf.data.Dataset.from_tensor_slices(data).batch(_BATCH)
+    if not isinstance(data, Iterable):
+        raise ValueError(f"data must be batches (inputs, labels), or one tuple (x, y), but got {data!r}.")
     if isinstance(data, tf.data.Dataset) and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ValueError("data have no end: leave .repeat() out, or .take(n) batches.")
     metrics, loss, proposal = [RecallAtK(k), NDCGAtK(k), MRRAtK(k)], Mean(name="loss"), None

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from tfxc.arguments import by_class
+from tfxc.arguments import by_class, refuse_masked
 from tfxc.ids import fitting_int32
 from tfxc.infinity import infinity_is_meant
 
@@ -201,7 +201,11 @@ def _flat(values, what):
         if isinstance(values, tf.RaggedTensor) and values.shape.rank == 2:
             values, num_values = values.flat_values, values.row_lengths().numpy()
         values = tf.convert_to_tensor(values).numpy() if tf.is_tensor(values) else values
+        refuse_masked(values, "values")
         values = by_class(values, "values", None) if hasattr(values, "iloc") else values
+        # Of Polars and Arrow, whose lists are no lists of Python.
+        to_list = getattr(values, "to_list", None) or getattr(values, "to_pylist", None)
+        values = values if to_list is None else to_list()
         if any(isinstance(own, list | tuple | np.ndarray) for own in values):
             if any(isinstance(own, str | bytes) for own in values):
                 raise ValueError("got single strings among lists.")
