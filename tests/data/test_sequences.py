@@ -128,6 +128,7 @@ def test_from_interactions_sorts_stably():
         ([0, 0, 0], [0, 1], None, r"must both be .*, but are \(3,\) and \(2,\)"),
         ([0, 0], [0, 1], [3, 1, 2], r"2 interactions but times of shape \(3,\)"),
         ([0, 0], [0, 1], [np.inf, 3], "finite"),
+        ([0, 0], [0, 1], np.array([2, 1], "timedelta64[ns]"), "numbers or datetime64, but are timedelta64"),
         (
             [0, 0],
             [0, 1],

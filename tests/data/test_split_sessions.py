@@ -43,3 +43,9 @@ def test_numbers_that_are_no_seconds_are_told():
 def test_without_times():
     with pytest.raises(ValueError, match="needs sequences with times"):
         split_sessions(log(None))
+
+
+def test_months_are_as_long_as_their_days():
+    months = np.array(["2024-01", "2024-02", "2024-03"], "datetime64[M]")
+    sequences = Sequences([0, 1, 2], [0, 3], Vocabulary("abc"), ["w"], months)
+    assert [own.tolist() for own in split_sessions(sequences, "30d")] == [[0], [1, 2]]

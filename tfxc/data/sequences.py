@@ -232,7 +232,7 @@ def _finite_times(times) -> np.ndarray:
     """Returns times as an array; raises ValueError for others. A memory-mapped array stays mapped."""
     times = np.asanyarray(times)
     refuse_masked(times, "times")
-    if times.size and times.dtype.kind not in "biufmM":
+    if times.size and times.dtype.kind not in "biufM":
         raise ValueError(
             f"times must be numbers or datetime64, but are {times.dtype}: convert them, for example by "
             'np.array(times, "datetime64[us]").'

@@ -44,7 +44,9 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
             f"The times look like {UNITS[unit]} since 1970, but are taken for seconds, as the gap is: read "
             f'the log with time_format="{unit}".'
         )
-    between = np.diff(sequences.times)
+    times = sequences.times
+    is_coarse = times.dtype.kind == "M" and np.datetime_data(times.dtype)[0] in ("Y", "M")  # of no length
+    between = np.diff(times.astype("datetime64[D]") if is_coarse else times)
     limit = _gap(gap)
     is_long = between > (limit if between.dtype.kind == "m" else limit / np.timedelta64(1, "s"))
     starts = np.unique(np.concatenate([sequences.offsets[:-1], 1 + np.flatnonzero(is_long)]))
