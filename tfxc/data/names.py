@@ -101,13 +101,15 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
             "cannot look them up: encode them before, or map keras.layers.StringLookup(num_oov_indices=0, "
             "vocabulary=list(vocabulary.names)), which returns the same ids, but refuses unknown names."
         )
+    if isinstance(names, np.ma.MaskedArray):
+        names = names.tolist()  # with None for what is masked
     if not isinstance(names, list):
         names = names.numpy() if tf.is_tensor(names) else names
         if getattr(names, "ndim", 1) != 1:
             raise ValueError(f"Names{where} must have one dimension, but are of shape {names.shape}.")
         if isinstance(names, bytes) or not isinstance(names, Iterable):
             raise ValueError(f"Names{where} must be a list of names, but are {names!r}: pass a list.")
-        names = names.tolist() if np.ma.is_masked(names) else list(names)  # None where it is masked
+        names = list(names)
     kinds = set(map(type, names))  # fast for ten million names
     if kinds <= {str}:
         return names
