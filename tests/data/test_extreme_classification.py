@@ -191,3 +191,9 @@ def test_nothing_to_batch():
 def test_what_are_no_points_is_refused(of_points):
     with pytest.raises(ValueError, match="points must be tfxc.data.LabeledPoints, but got csr_matrix: pass"):
         of_points(scipy.sparse.csr_matrix((2, 3)))
+
+
+def test_a_bad_line_of_many_blanks_is_told_at_once(tmp_path):
+    path = written(tmp_path, f"1 3 3\n0{' ' * 100_000}x\n")
+    with pytest.raises(ValueError, match="line 2: not 'label,label"):
+        read_extreme_classification(path)

@@ -198,6 +198,7 @@ def test_what_cannot_be_updated_says_why(tmp_path):
     model_of(DenseHead(NUM_CLASSES)).export(tmp_path / "1")
     one = random(1, DIM)
     for arguments, options, message in (
+        ((["new"], np.ma.masked_greater(one, -np.inf)), {}, "vectors hold masked values, 6 of 6"),
         ((["new"], one[:, 1:]), {}, r"vectors must be finite numbers \[1, 6\].* but are \[1, 5\]"),
         ((["new"],), {}, r"vectors must be .* but are \[\]"),
         ((["new"], one * np.nan), {}, "with NaN or infinity"),

@@ -14,10 +14,12 @@ from tfxc.data.files import one_file
 from tfxc.data.line_reader import LineReader
 from tfxc.data.names import Names
 
-# Digits match in one way only. Otherwise a bad line of many numbers would take exponential time.
+# Digits and blanks match in one way only. Otherwise a bad line of many would take very long.
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _ID = r"\d+(?:\.0*)?"
-_POINT = re.compile(rf"\s*((?:{_ID}(?:\s*,\s*{_ID})*\s*,?)?)((?:\s+{_ID}\s*:\s*{_NUMBER})*)\s*", re.ASCII)
+_POINT = re.compile(
+    rf"\s*+((?:{_ID}(?:\s*+,\s*+{_ID})*(?:\s*+,)?)?)((?:\s*+(?<=\s){_ID}\s*+:\s*+{_NUMBER})*)\s*+", re.ASCII
+)
 _PAIR = re.compile(rf"\s*({_ID})\s+({_ID})\s*", re.ASCII)
 _NOTHING = np.empty(0)
 _LAYOUTS = (

@@ -296,7 +296,8 @@ def _number(text: str | None) -> float | None:
 
 
 def _date(text: str | None) -> datetime | None:
-    text = re.sub(_BLANKS_BEFORE_OFFSET, r"\1", re.sub(_UTC, "+00:00", (text or "").strip()))
+    text = " ".join((text or "").split())  # patterns take long over many blanks
+    text = re.sub(_BLANKS_BEFORE_OFFSET, r"\1", re.sub(_UTC, "+00:00", text))
     return _checked(text, datetime.fromisoformat)
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc._keras.weights import constant, tf_variable
 from tfxc.aligned import aligned_zeros, taken_over
+from tfxc.arguments import refuse_masked
 from tfxc.data import Vocabulary
 from tfxc.data.names import Names, places_of
 from tfxc.layers import DenseHead
@@ -210,6 +211,7 @@ def _ids(names, vocabulary):
 
 def _numbers(values, what, shape):
     """Finite values float32 of a shape; ValueError for others."""
+    refuse_masked(values, what)
     values = np.asarray(np.empty(shape) if values is None and not shape[0] else values, np.float32)
     if list(values.shape) != shape or not np.isfinite(values).all():
         raise ValueError(
