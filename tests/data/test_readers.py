@@ -306,6 +306,8 @@ def test_sources_that_cannot_be_read(tmp_path):
     texts = {"a.csv": "u,i\nann,tea\n", "b.tsv": "u\ti\nann,tea\trum\n"}
     paths = [written(tmp_path, text, name) for name, text in texts.items()]
     assert from_frame(tmp_path, "u", "i").user_ids == ["ann", "ann,tea"]
+    with pytest.raises(ValueError, match="a.csv is there 2 times, and its rows would count so often"):
+        from_frame([str(tmp_path / "*.csv"), paths[0]], "u", "i")
     with pytest.raises(ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'par"):
         as_parquet(pa.table({"u": ["a"], "i": ["b"]}), tmp_path / "c.x")
         from_frame([paths[1], tmp_path / "c.parquet"], "u", "i")

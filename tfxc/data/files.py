@@ -6,6 +6,7 @@ import logging
 import lzma
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -103,6 +104,11 @@ def find_files(source) -> list[File]:
         found = [file for part in source for file in find_files(part)]
         if not found:
             raise ValueError("frame is an empty list: pass at least one path.")
+        path, count = Counter(file.path for file in found).most_common(1)[0]
+        if count > 1:
+            raise ValueError(
+                f"{path} is there {count} times, and its rows would count so often: pass it once."
+            )
         return found
     file = _located(source)
     kind = file.system.get_file_info(file.path).type

@@ -90,6 +90,12 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
         found += _tied(sequences, know_order)
     for name, column in sequences.columns.items():
         known = column.vocabulary
+        first = known.names.array[:_MANY] if known else []
+        if len(first) and pc.all(pc.match_substring_regex(first, r"^[+-]?\d+,\d+$")).as_py():
+            found.append(
+                f"The column {name!r} holds numbers with a comma, such as {first[0].as_py()!r}, which are "
+                "read as names of categories: write them with a point, or leave out commas between thousands."
+            )
         if known and len(column.values) and column.values.max() < 0:
             found.append(
                 f"No value of the column {name!r} is one of the {len(known)} categories, such as "
