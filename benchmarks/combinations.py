@@ -10,9 +10,9 @@ are those of test data. KL(softmax, Q) and the effective sample size compare the
 with its own softmax on test queries; "loss gap" is the sampled loss of test points minus the loss over all
 classes, as a share of the latter. Milliseconds are processor time of a step, after the first epoch. MB is the
 memory in the middle of a step, as of ``tfxc.memory_report``. The draws of "InBatch" are shared by the batch;
-"InBatch, whole" takes all its labels. Where a loss estimates that of each class on its own, biases start
-where no class applies: --heads "dense, biases from 0" "dense, no biases" shows why. Finished runs are read
-from the output folder.
+"InBatch, whole" takes all its labels. For losses of each class on its own, biases start where no class
+applies: --heads "dense, biases from 0" "dense, no biases" shows why. Finished runs are read from the output
+folder.
 """
 
 import argparse
@@ -136,8 +136,9 @@ class Items:
 
 
 def make_head(name, loss, data):
-    """A head of that name; no class is likely at the start where the loss estimates that of all classes."""
-    start = {"binary": math.log(data.density / data.num_classes), "squared hinge": -1.0}.get(loss, 0.0)
+    """A head of that name; no class is likely at the start where the loss asks of each if it applies."""
+    start = math.log(data.density / data.num_classes) if loss in INDEPENDENT else 0.0
+    start = -1.0 if loss == "squared hinge" else start
     bias = {"bias_initializer": keras.initializers.Constant(start)}
     if name == "dense":
         return tfxc.layers.DenseHead(data.num_classes, use_bias=True, **bias)
