@@ -273,7 +273,8 @@ def test_a_table_of_other_classes_is_refused(patient, tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_epochs_that_end_before_the_first_hard_negatives_are_warned_of(tmp_path):
-    model = model_of()
+    start = keras.initializers.Constant(-1.0)
+    model = model_of(head=tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True, bias_initializer=start))
     mining = HardNegativeMining(tmp_path, NUM_EXAMPLES, start_epoch=3)
     with pytest.warns(UserWarning, match=r"begin with start_epoch=3 .*, after the last of 2 epochs: until"):
         fitted(model, mining, 2)
