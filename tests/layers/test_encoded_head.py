@@ -8,7 +8,7 @@ from memory_checks import with_peak
 
 import tfxc
 from tfxc import samplers
-from tfxc._keras import keras
+from tfxc._keras import keras, register
 from tfxc._keras.weights import tf_variable
 from tfxc.encoders import GradCache
 from tfxc.layers import EncodedHead
@@ -391,6 +391,30 @@ def test_a_mere_layer_may_be_the_item_encoder():
 
 
 @pytest.mark.long
+@register
+class Kinds(keras.layers.Layer):
+    """An item encoder without ``build``, of integers."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.dense = keras.layers.Dense(DIM)
+
+    def call(self, kinds):
+        return self.dense(tf.one_hot(kinds, 3))
+
+
+@pytest.mark.both_keras
+@pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+@pytest.mark.parametrize("item_encoder", [Kinds, lambda: keras.Sequential([keras.layers.Dense(DIM)])])
+def test_an_item_encoder_that_its_first_call_builds_comes_back(tmp_path, item_encoder):
+    features = np.arange(NUM_CLASSES) % 3 if item_encoder is Kinds else FEATURES
+    model = model_of(EncodedHead(item_encoder(), features))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    vectors = [own.head.class_vectors(0, NUM_CLASSES) for own in (model, loaded)]
+    np.testing.assert_array_equal(*vectors)
+
+
 def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
     normalized = keras.layers.BatchNormalization()
     item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])

@@ -170,6 +170,35 @@ def test_with_a_subclassed_encoder_it_goes_on_as_it_would_have(reloaded, tied_to
 
 
 @register
+class Mixed(keras.layers.Layer):
+    """An encoder without ``build``, whose layers build themselves in its first call."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.kinds, self.dense = keras.layers.Embedding(3, DIM), keras.layers.Dense(DIM)
+
+    def call(self, inputs):
+        x, kind = inputs
+        return self.dense(x) + self.kinds(kind) + tf.one_hot(kind, DIM)
+
+
+@pytest.mark.both_keras
+@pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+@pytest.mark.parametrize("method", ["train_on_batch", "predict_on_batch"])
+def test_an_encoder_that_its_first_call_builds_comes_back(tmp_path, method):
+    model = make_model(encoder=Mixed())
+    x, y = (np.ones((4, 3), np.float32), np.arange(4) % 3), np.arange(4)
+    getattr(model, method)(x, *[y] * (method == "train_on_batch"))
+    for number in range(2):
+        model.save(tmp_path / f"{number}.keras")
+        loaded = keras.models.load_model(tmp_path / f"{number}.keras")
+        tf.nest.map_structure(np.testing.assert_array_equal, weights_of(model), weights_of(loaded))
+        model = loaded
+    assert len(weights_of(model)) == 5
+    model.train_on_batch(x, y)
+
+
+@register
 class Unnamed(keras.Model):
     def __init__(self, **options):
         super().__init__(**options)

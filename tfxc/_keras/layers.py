@@ -1,5 +1,6 @@
 """Layers: which layers a model holds, how they are connected, and what Keras has noted about them."""
 
+import json
 import re
 from collections import OrderedDict
 
@@ -177,6 +178,24 @@ def with_mask(tensor, mask=None):
     if mask is not None:
         tensor._keras_mask = mask
     return tensor
+
+
+def kinds_of(inputs):
+    """Dtypes and shapes of the inputs of a call, for a config; None for ragged and sparse inputs."""
+    if any(getattr(part, "ndim", None) is None for part in tf.nest.flatten(inputs)):
+        return None
+    kind = lambda part: json.dumps([tf.as_dtype(part.dtype).name, [None, *part.shape[1:]]])  # noqa: E731
+    return keras.saving.serialize_keras_object(tf.nest.map_structure(kind, inputs))
+
+
+def call_on(layer, kinds):
+    """Calls a layer on symbols of the ``kinds_of`` inputs, which makes the weights that no ``build`` makes."""
+
+    def symbol(kind):
+        dtype, shape = json.loads(kind)
+        return keras.Input(batch_shape=shape, dtype=dtype)
+
+    layer(tf.nest.map_structure(symbol, keras.saving.deserialize_keras_object(kinds)))
 
 
 def shape_called_with(layer):

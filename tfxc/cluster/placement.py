@@ -47,7 +47,8 @@ def on_server(variable):
 
 def is_on_servers(layer):
     """Whether weights of a layer or model lie on parameter servers."""
-    return any(on_server(variable) for variable in variables_of(layer))
+    # tf-keras cannot list the weights of a model that is not built.
+    return layer.built and any(on_server(variable) for variable in variables_of(layer))
 
 
 def with_servers():

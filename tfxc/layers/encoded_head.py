@@ -8,10 +8,12 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import (
+    call_on,
     config_of,
     found_again,
     is_made_of_layers,
     kept_integers,
+    kinds_of,
     layers_of,
     require_layer,
 )
@@ -133,6 +135,19 @@ class EncodedHead(Head):
         if isinstance(item_encoder, dict):
             item_encoder = keras.saving.deserialize_keras_object(item_encoder)
         return cls(**{**config, "item_encoder": item_encoder})
+
+    def get_build_config(self):
+        """What Keras keeps to build the head and an item encoder that does not tell its inputs."""
+        if self._features.variables is None or getattr(self.item_encoder, "inputs", None):
+            return super().get_build_config()
+        features = kinds_of(self._features.rows(tf.range(1), self.item_encoder))
+        return {**super().get_build_config(), "features": features}
+
+    def build_from_config(self, config):
+        """Keras calls this when it loads the head, whose features come later."""
+        if config.get("features") is not None:
+            call_on(self.item_encoder, config["features"])
+        super().build_from_config(config)
 
     def shared_layers(self, encoder):
         theirs = {

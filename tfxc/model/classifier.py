@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxc._keras import keras, register
-from tfxc._keras.layers import Untracked, forget_layer, no_autocast, require_layer
+from tfxc._keras.layers import Untracked, forget_layer, kinds_of, no_autocast, require_layer
 from tfxc._keras.training import (
     LogsOfAllReplicas,
     Mean,
@@ -122,6 +122,7 @@ class ExtremeClassifier(
         self.sampler: Sampler | Any = sampler  # Any: code that asks the sampler knows that there is one
         self.k = k
         self._trained_with = Untracked(None)  # the sampler of the traced step
+        self._built_on = Untracked(None)  # the kinds of inputs, of an encoder that does not tell them
         self.loss_tracker = Mean(name="loss")
         self._share_tied = Untracked(Mean(name="tied"))
         self.supports_jit = False
@@ -130,7 +131,6 @@ class ExtremeClassifier(
         query_dim = query_width(encoder)
         if query_dim is not None:
             self._build_parts(query_dim)
-            self.built = True
         self._name_classes(class_names)
 
     def __setattr__(self, name, value):
@@ -155,6 +155,7 @@ class ExtremeClassifier(
         check_kinds(self.head, self.sampler)  # the sampler may be a new one
         self.head.share(self.encoder)
         build_parts(self.head, self.sampler, query_dim)
+        self.built = True
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
@@ -233,7 +234,6 @@ class ExtremeClassifier(
         if first is not None:
             with self.distribute_strategy.scope():
                 self._encoded(split_inputs(first, self.encoder)[0], training=False)
-            self.built = True
 
     def call(self, inputs, training=None):
         with tf.control_dependencies([] if training else self._freshen(inputs)):
@@ -293,6 +293,8 @@ class ExtremeClassifier(
         if self.vocabulary is not None:
             refuse_raw_names(inputs)
         query = encoded(self.encoder, inputs, training)
+        if not (self.built and self.head.built):  # tf-keras calls a model built before its first call
+            self._built_on = Untracked(kinds_of(inputs))
         if query.shape[-1] is None and not self.head.built:
             raise ValueError(
                 f"The encoder gives {query.shape} here, whose width is not known: call the model on one "
