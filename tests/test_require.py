@@ -97,6 +97,7 @@ def test_in_a_graph_it_is_one_op_that_runs_though_nobody_reads_it():
         f"{GRAPH}Node: 'x/y'\nToo large: 5 of 3{NODE}",
         f"{GRAPH}{RAISED}Too large: 5 of 3\n\n{NODE}",
         f"{GRAPH}assertion failed: [Too large:] [5] [of] [3]{NODE}",
+        f"{GRAPH}2 root error(s) found.\n  (0) INVALID_ARGUMENT:  Too large: 5 of 3{NODE}",
         "Exception encountered when calling A.\n\n\x1b[1mToo large: 5 of 3\x1b[0m\n\nArguments received",
     ],
 )

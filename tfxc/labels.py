@@ -57,6 +57,12 @@ def as_array(labels):
     return labels
 
 
+def weights_as_array(sample_weight):
+    """Weights of examples in a form that Keras takes; ValueError for lists of different lengths."""
+    is_other = isinstance(sample_weight, list | tuple) or hasattr(sample_weight, "to_numpy")
+    return np.asarray(sample_weight, "float32") if is_other else sample_weight
+
+
 def tensor_of_labels(labels):
     """Labels as a tensor of any kind; ValueError for a matrix of SciPy, or lists of different lengths."""
     if scipy.sparse.issparse(labels):
@@ -206,6 +212,11 @@ def refuse_one_hot_rows(labels, num_classes):
 
 def labelled_queries(query, labels, num_classes, sample_weight=None):
     """As ``flatten_examples``, for labels of any accepted form, checked and without duplicates."""
+    if isinstance(sample_weight, dict):
+        raise ValueError(
+            "sample_weight must be an array [B] or [B, T], but is what Keras makes of it for several "
+            f"targets, a dict of {list(sample_weight)}: pass that of the class ids, sample_weight[...]."
+        )
     labels = check_ids(pad_labels_of(query, labels), num_classes)
     mask = mask_of(query)
     query, labels, sample_weight, where = flatten_examples(query, labels, sample_weight, mask)

@@ -72,6 +72,7 @@ def sentence_of(report):
     text = text.removeprefix("Graph execution error:").lstrip()  # that of an op without a trace
     text = re.sub(r"^Detected at node .*\n<stack traces unavailable>\n", "", text)
     text = re.sub(r"^Node: [^\n]*\n", "", text).split("\n\t [[{{node")[0]
+    text = re.sub(r"^\d+ root error\(s\) found\.\n  \(0\) [A-Z_]+: +", "", text)  # of several replicas
     if text.startswith("raise "):  # of a Python function that a graph calls
         text = re.split(r"\n\w*Error: ", text, maxsplit=1)[-1].strip()
     asserted = re.fullmatch(r"assertion failed: \[(.*)\]", text, re.DOTALL)

@@ -12,6 +12,7 @@ from tfxc._keras.training import (
     compiled_labels,
     forget_compile,
     is_compiled,
+    refuse_batch_on_replicas,
     refuse_on_replicas,
 )
 from tfxc.metrics import CoverageAtK, RankingMetric, RecallAtK
@@ -60,6 +61,10 @@ def test_several_steps_at_once_on_replicas_fail_in_keras_3_alone():
     refused = pytest.raises(ValueError, match="cannot make 2 training steps at once")
     with refused if IS_KERAS_3 else contextlib.nullcontext():
         refuse_on_replicas(replicated)
+    for call in ("train", "predict"):
+        refused = pytest.raises(ValueError, match=f"all of the batch of {call}_on_batch to each of several")
+        with refused if IS_KERAS_3 else contextlib.nullcontext():
+            refuse_batch_on_replicas(replicated, call)
 
 
 @pytest.mark.both_keras

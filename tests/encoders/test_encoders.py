@@ -46,6 +46,8 @@ def test_padding_is_masked_and_may_fill_a_whole_row(encode):
     query = encoder(tf.constant([[0, 0, 0, 0], [0, 2, 1, 7]]))
     assert mask_of(query).numpy().tolist() == [[False] * 4, [False, True, True, True]]
     assert np.isfinite(query).all()
+    with pytest.raises(ValueError, match=r"dense, \[B, T\], but are ragged: pass keras.utils.pad_sequences"):
+        encoder(tf.ragged.constant([[2, 1], [7]], dtype=tf.int32))
 
 
 @EVERY_ENCODER

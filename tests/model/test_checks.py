@@ -1,3 +1,4 @@
+import contextlib
 import re
 from functools import partial
 from types import SimpleNamespace
@@ -93,6 +94,18 @@ def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():
 
 
 @pytest.mark.both_keras
+def test_an_optimizer_from_outside_of_the_scope_is_refused():
+    optimizer, keras_own = optimizers.LazyAdam(), keras.optimizers.Adam()
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = make_model()
+    refused = pytest.raises(ValueError, match="not made in the scope of the model's MirroredStrategy: make")
+    with refused:
+        model.compile(optimizer, loss=SoftmaxCrossentropy())
+    with refused if IS_KERAS_3 else contextlib.nullcontext():
+        model.compile(keras_own, loss=SoftmaxCrossentropy())
+
+
+@pytest.mark.both_keras
 def test_class_weights_are_refused():
     model = make_model()
     with pytest.raises(ValueError, match=r"sample_weight=weights\[labels\]"):  # the tenth argument
@@ -162,6 +175,15 @@ def test_data_without_an_example_are_refused():
         with pytest.raises(ValueError, match=told):
             call()
     assert "val_loss" not in model.fit(x, y, validation_data=none, verbose=0).history
+
+
+@pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
+def test_sequences_that_hold_no_batches_are_refused(call):
+    sequences = tfxc.data.Sequences.from_lists([[1, 2]], tfxc.data.Vocabulary(range(NUM_CLASSES)))
+    with pytest.raises(
+        ValueError, match=r"x must hold batches, but is Sequences .*sequence_training_dataset"
+    ):
+        getattr(make_model(), call)(sequences)
 
 
 @pytest.mark.both_keras

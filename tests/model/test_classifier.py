@@ -374,6 +374,23 @@ def test_labels_and_weights_of_another_form_are_refused(y, weights, message):
 
 
 @pytest.mark.both_keras
+@pytest.mark.parametrize("form", [list, tuple, lambda weights: pd.Series(weights, dtype="Float64"), pa.array])
+def test_weights_may_come_as_lists_and_of_data_frames(form):
+    x, y, weights = features(4), np.arange(4), np.linspace(0, 2, 4, dtype=np.float32)
+    model, given = make_model(run_eagerly=True), form(weights.tolist())
+    want = model.evaluate(x, y, sample_weight=weights, verbose=0)
+    assert model.evaluate(x, y, sample_weight=given, verbose=0) == want
+    assert model.test_on_batch(x, y, given) == pytest.approx(want)
+    assert model.train_on_batch(x, y, given) == pytest.approx(want)
+    model.fit(x, y, sample_weight=given, validation_data=(x, y, given), verbose=0)
+
+
+def test_a_dict_of_weights_is_refused():
+    with pytest.raises(ValueError, match=r"sample_weight must be an array.* a dict of \['features'\]"):
+        make_model().fit(features(4), np.arange(4), sample_weight={"features": np.ones(4)}, verbose=0)
+
+
+@pytest.mark.both_keras
 def test_metrics_are_weighted_by_fractions():
     x, y, weights = features(40), np.arange(40) % NUM_CLASSES, np.linspace(0, 0.9, 40, dtype=np.float32)
     metrics = {"metrics": [RecallAtK(5)], "weighted_metrics": [RecallAtK(5, name="weighted")]}

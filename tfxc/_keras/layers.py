@@ -189,7 +189,7 @@ def kinds_of(inputs):
 
 
 def call_on(layer, kinds):
-    """Calls a layer on symbols of the ``kinds_of`` inputs, which makes the weights that no ``build`` makes."""
+    """Calls a layer on symbols of the ``kinds_of`` inputs: it makes the weights that no ``build`` makes."""
 
     def symbol(kind):
         dtype, shape = json.loads(kind)

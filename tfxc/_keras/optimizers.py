@@ -23,6 +23,15 @@ def parts_of(optimizer):
     return [optimizer, *getattr(optimizer, "optimizers", [])]
 
 
+def is_of_strategy(optimizer, strategy):
+    """Whether an optimizer was made in the scope of a strategy, which tf-keras's own do not need."""
+    return all(
+        type(part).__module__.startswith("tf_keras.")
+        or getattr(part, "_distribution_strategy", strategy) is strategy
+        for part in parts_of(optimizer)
+    )
+
+
 def averages_weights(optimizer):
     """Whether an optimizer, or a part of it, replaces the weights by their averages when training ends."""
     return any(getattr(own, "use_ema", False) for own in parts_of(optimizer))

@@ -70,6 +70,15 @@ def refuse_on_replicas(model):
         )
 
 
+def refuse_batch_on_replicas(model, call):
+    """Raises ValueError for ``train_on_batch`` or ``predict_on_batch``, as ``call`` says, on replicas."""
+    if IS_KERAS_3 and model.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"Keras 3 gives all of the batch of {call}_on_batch to each of several replicas: call "
+            f"{'fit' if call == 'train' else call} with a batch_size."
+        )
+
+
 def is_compiled(model):
     return model.compiled if IS_KERAS_3 else model._is_compiled
 

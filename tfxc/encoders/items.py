@@ -29,6 +29,11 @@ class ItemEmbedding(keras.layers.Embedding):
         super().load_own_variables(stored_numbers(store))
 
     def call(self, inputs):
+        if isinstance(inputs, tf.RaggedTensor):
+            raise ValueError(
+                "Histories must be dense, [B, T], but are ragged: pass keras.utils.pad_sequences(lists, "
+                "maxlen=max_length), which pads in front with 0."
+            )
         least, greatest = (tf.cast(bound(inputs), tf.int64) for bound in (tf.reduce_min, tf.reduce_max))
         message = (
             f"Items must be class ids + 1, in [1, {self.input_dim - 1}], and 0 for padding: if these are "

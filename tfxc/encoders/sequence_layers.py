@@ -84,7 +84,7 @@ class Positions(SequenceLayer):
     """Scales item vectors by √D and adds a learnt vector for each of the T positions.
 
     The last item of each history has the last position, wherever in the row it stands. Sequences of another
-    length than in ``build`` are an ``InvalidArgumentError``.
+    length than in ``build`` are a ValueError, or in a graph that learns it late an ``InvalidArgumentError``.
     """
 
     def build(self, input_shape):
@@ -93,7 +93,7 @@ class Positions(SequenceLayer):
 
     def call(self, inputs, mask=None):
         length = self.vectors.shape[0]
-        if inputs.shape[1] != length:  # unknown, or different
+        if inputs.shape[1] != length:
             inputs = _of_length(inputs, length)
         vectors = tf.convert_to_tensor(self.vectors)
         if mask is not None:
@@ -112,9 +112,12 @@ def _moved(vectors, behind):
 
 
 def _of_length(inputs, length):
-    given = tf.shape(inputs)[1]
+    given = inputs.shape[1]
     made_for = f"The encoder was made for sequences of max_length={length} items, but these have"
     advice = "items: pad them with 0 in front, cut them to their last items, or make an encoder for them."
+    if given is not None:
+        raise ValueError(f"{made_for} {given} {advice}")
+    given = tf.shape(inputs)[1]
     with tf.control_dependencies(require(tf.equal(given, length), made_for, given, advice)):
         return tf.ensure_shape(inputs, [None, length, None])
 

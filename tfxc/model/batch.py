@@ -7,11 +7,16 @@ import tensorflow as tf
 
 from tfxc._keras import unpack_x_y_sample_weight
 from tfxc._keras.layers import Untracked
-from tfxc._keras.training import given_metrics, metrics_not_compiled, updated_metrics
+from tfxc._keras.training import (
+    given_metrics,
+    metrics_not_compiled,
+    refuse_batch_on_replicas,
+    updated_metrics,
+)
 from tfxc.callbacks.sampler_refresh import warn_without_refresh
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import PADDING
-from tfxc.labels import as_array, labelled_queries
+from tfxc.labels import as_array, labelled_queries, weights_as_array
 from tfxc.metrics.ties import mostly_tied, warned_of_ties
 from tfxc.model.checks import (
     refuse_class_weight,
@@ -42,19 +47,23 @@ class BatchMixin:
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
         refuse_class_weight(class_weight)
+        refuse_batch_on_replicas(self, "train")
         warn_without_refresh(self.sampler)
         with clean_errors():
-            return super().train_on_batch(x, as_array(y), sample_weight, None, *args, **kwargs)
+            return super().train_on_batch(
+                x, as_array(y), weights_as_array(sample_weight), None, *args, **kwargs
+            )
 
     def predict_on_batch(self, x):
+        refuse_batch_on_replicas(self, "predict")
         self._freshen(x)
         with clean_ranking():
             return super().predict_on_batch(x)
 
-    def test_on_batch(self, x, y=None, *args, **kwargs):
+    def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         self._freshen(x)
         with clean_errors():
-            return super().test_on_batch(x, as_array(y), *args, **kwargs)
+            return super().test_on_batch(x, as_array(y), weights_as_array(sample_weight), *args, **kwargs)
 
     def _examples(self, x, y, sample_weight, training):
         """Queries [N, D], labels [N, P], weights [N] or None, and the inputs under the reserved keys."""

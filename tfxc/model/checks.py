@@ -7,8 +7,10 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
-from tfxc._keras.optimizers import scales_loss
+from tfxc._keras.optimizers import is_of_strategy, scales_loss
 from tfxc._keras.weights import layer_and_name
+from tfxc.data.sequences import Sequences
+from tfxc.data.splits import Split
 from tfxc.data.warn import warn
 from tfxc.layers import MACHHead, UniformSparseHead
 from tfxc.layers.head import Head
@@ -117,8 +119,8 @@ def ranking_metrics(given, name, num_classes):
     return metrics
 
 
-def refuse_optimizer(optimizer):
-    """Raises ValueError for an optimizer that scales the loss, or is of ``tf.keras.optimizers.legacy``."""
+def refuse_optimizer(optimizer, strategy):
+    """Raises ValueError for an optimizer that scales the loss, is a legacy one, or of another strategy."""
     if scales_loss(optimizer):
         raise ValueError(
             "The optimizer scales the loss, as under the mixed_float16 policy: use the mixed_bfloat16 policy."
@@ -128,6 +130,11 @@ def refuse_optimizer(optimizer):
         raise ValueError(
             "The optimizer must be one of tfxc.optimizers, such as LazyAdam(1e-3), or of keras.optimizers, "
             f"but got {kind.__name__} of {kind.__module__}."
+        )
+    if not is_of_strategy(optimizer, strategy):
+        raise ValueError(
+            f"The optimizer was not made in the scope of the model's {type(strategy).__name__}: make the "
+            "model, its layers and the optimizer, and call compile, in one `with strategy.scope():`."
         )
 
 
@@ -140,7 +147,13 @@ def refuse_class_weight(class_weight):
 
 
 def refuse_empty(data, name):
-    """Raises ValueError for arrays without a row, or a data set that is known to hold no batch."""
+    """Raises ValueError for arrays without a row, a data set known to hold no batch, or mere sequences."""
+    if isinstance(data, Sequences | Split):
+        raise ValueError(
+            f"{name} must hold batches, but is {type(data).__name__} of tfxc.data: pass "
+            "sequence_training_dataset(sequences, max_length, batch_size) to fit, and "
+            "sequence_evaluation_dataset(...) to evaluate."
+        )
     if data is None:
         is_empty = name == "x"  # Keras would train on nothing
     elif isinstance(data, tf.data.Dataset):

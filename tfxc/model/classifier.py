@@ -173,7 +173,7 @@ class ExtremeClassifier(
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
         self._forget_computed()
         try:
-            refuse_optimizer(self.optimizer)
+            refuse_optimizer(self.optimizer, self.distribute_strategy)
         except ValueError:
             forget_compile(self)
             raise

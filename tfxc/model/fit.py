@@ -21,7 +21,7 @@ from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.cluster.place import check_data
 from tfxc.fit_callback import FitCallback
 from tfxc.infinity import infinity_is_meant
-from tfxc.labels import as_array
+from tfxc.labels import as_array, weights_as_array
 from tfxc.mining.hard_negative_mining import warn_without_mining
 from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty, warn_of_padding
 from tfxc.model.fresh_cache import with_fresh_cache
@@ -37,11 +37,13 @@ def bound_arguments(method, *args, **kwargs):
     refuse_empty(arguments.get("x"), "x")
     if "y" in arguments:
         arguments["y"] = as_array(arguments["y"])
+    if "sample_weight" in arguments:
+        arguments["sample_weight"] = weights_as_array(arguments["sample_weight"])
     held_out = arguments.get("validation_data")
     refuse_empty(held_out, "validation_data")
     if isinstance(held_out, list | tuple) and len(held_out) > 1:
         x, labels, *weights = held_out
-        arguments["validation_data"] = (x, as_array(labels), *weights)
+        arguments["validation_data"] = (x, as_array(labels), *map(weights_as_array, weights))
     return arguments
 
 

@@ -71,11 +71,6 @@ def head_loss(
     """
     check_kinds(head, sampler)
     check_loss(head, loss)
-    if isinstance(sample_weight, dict):
-        raise ValueError(
-            "sample_weight must be an array [B] or [B, T], but is what Keras makes of it for several "
-            f"targets, a dict of {list(sample_weight)}: pass that of the class ids, sample_weight[...]."
-        )
     query = tf.convert_to_tensor(query)
     build_parts(head, sampler, query.shape[-1])
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
