@@ -68,6 +68,14 @@ def tensor_of_labels(labels):
     if scipy.sparse.issparse(labels):
         raise ValueError(f"Labels must be class ids, but are a SciPy matrix. Pass ids: {_IDS_OF_MATRIX}.")
     refuse_masked(labels, "Labels")
+    if isinstance(labels, dict | list | tuple):
+        parts = [part for part in tf.nest.flatten(labels) if tf.is_tensor(part) and part.shape.rank != 0]
+        if parts or isinstance(labels, dict):
+            of = list(labels) if isinstance(labels, dict) else f"{len(parts)} tensors"
+            raise ValueError(
+                f"Labels must be one array of class ids, but are a {type(labels).__name__} of {of}: pass "
+                "that of the class ids. For several targets, add up tfxc.head_loss in a model of your own."
+            )
     try:
         return labels if tf.is_tensor(labels) else tf.convert_to_tensor(labels)
     except (TypeError, ValueError) as error:

@@ -177,6 +177,14 @@ def test_data_without_an_example_are_refused():
     assert "val_loss" not in model.fit(x, y, validation_data=none, verbose=0).history
 
 
+def test_parts_of_different_lengths_are_told():
+    x = {"features": features(4), "exclude": np.zeros((1, 2), int), "example_ids": tf.range(4)}
+    with pytest.raises(
+        ValueError, match=r"as many rows in all .* {'features': 4, 'exclude': 1, 'example_ids': 4}"
+    ):
+        make_model().predict(x, verbose=0)
+
+
 @pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
 def test_sequences_that_hold_no_batches_are_refused(call):
     sequences = tfxc.data.Sequences.from_lists([[1, 2]], tfxc.data.Vocabulary(range(NUM_CLASSES)))

@@ -366,6 +366,12 @@ def test_a_dataset_is_taken_without_a_warning():
         (np.zeros((4, 2, 2), int), None, r"need labels of shape \[B\] or \[B, P\]"),
         (np.eye(NUM_CLASSES, dtype=int)[:4], None, "one-hot or multi-hot"),
         (np.zeros((4, 2), int), np.ones((4, 2)), "a number for each example"),
+        (
+            {"label": np.zeros(4, int)},
+            None,
+            r"one array of class ids, but are a dict of \['label'\]: pass that",
+        ),
+        ((np.zeros(4, int), np.ones(4, int)), None, "one array of class ids, but are a tuple of 2 tensors"),
     ],
 )
 def test_labels_and_weights_of_another_form_are_refused(y, weights, message):

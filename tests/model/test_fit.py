@@ -111,6 +111,12 @@ def test_a_list_of_callbacks_that_keras_made(model):
     assert "batch 3 of epoch 1" in stopped(model, features(12), np.arange(12), callbacks=callbacks)
 
 
+@pytest.mark.parametrize("callback", [keras.callbacks.TerminateOnNaN, "csv", None])
+def test_what_is_no_callback_is_named(model, callback):
+    with pytest.raises(ValueError, match=f"callbacks must be objects such as .*{re.escape(repr(callback))}"):
+        model.fit(features(4), np.arange(4), callbacks=[callback], verbose=0)
+
+
 def test_validation(model):
     x, y = features(4), np.arange(4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"It was the validation of epoch 1\.$"):

@@ -173,6 +173,13 @@ def test_an_encoder_has_no_inputs_by_the_names_that_the_model_reads():
 
 
 @pytest.mark.both_keras
+def test_inputs_of_the_model_alone_are_refused():
+    model, x = make_model(run_eagerly=True), {"exclude": np.ones([2, 1], int)}
+    for call in (lambda: model.fit(x, np.arange(2), verbose=0), lambda: model.predict(x, verbose=0)):
+        with pytest.raises(ValueError, match=r"hold \['exclude'\] alone, .* nothing is left for the encoder"):
+            call()
+
+
 def test_ids_that_the_encoder_would_take_for_others_are_refused():
     model = make_model(encoder=item_encoder())
     for given in (np.array([[3, 2**32 + 7]]), np.array([[3, 7.5]]), np.array([[3, np.nan]])):

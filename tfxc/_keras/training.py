@@ -224,7 +224,11 @@ def batches_of_epoch(model, steps):
 def list_of_callbacks(callbacks):
     """The callbacks of ``fit`` as a list: ``fit`` takes None, a callback, a list or a ``CallbackList``."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
-    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+    callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
+    for own in callbacks:
+        if isinstance(own, type) or not hasattr(own, "set_model"):
+            raise ValueError(f"callbacks must be objects such as EarlyStopping(), but got {own!r}.")
+    return callbacks
 
 
 def variables_of_training(model):

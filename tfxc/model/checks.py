@@ -147,7 +147,7 @@ def refuse_class_weight(class_weight):
 
 
 def refuse_empty(data, name):
-    """Raises ValueError for arrays without a row, a data set known to hold no batch, or mere sequences."""
+    """Raises ValueError for arrays without a row or of different lengths, no batch, or mere sequences."""
     if isinstance(data, Sequences | Split):
         raise ValueError(
             f"{name} must hold batches, but is {type(data).__name__} of tfxc.data: pass "
@@ -161,6 +161,10 @@ def refuse_empty(data, name):
     else:
         shapes = [tuple(part.shape) for part in tf.nest.flatten(data) if hasattr(part, "shape")]
         is_empty = any(shape[:1] == (0,) for shape in shapes)
+        parts = data.items() if isinstance(data, dict) else ()
+        sizes = {key: part.shape[0] for key, part in parts if len(getattr(part, "shape", ()))}
+        if len(set(sizes.values()) - {None}) > 1:  # Keras 3 fails at its message
+            raise ValueError(f"{name} must have as many rows in all of its parts, but has {sizes}.")
     if is_empty:
         raise ValueError(f"{name} holds no example: check what selects them, and pass at least one.")
 

@@ -73,7 +73,13 @@ def first_input(inputs):
 
 
 def _without_reserved(inputs):
-    return {name: value for name, value in inputs.items() if name not in _RESERVED}
+    rest = {name: value for name, value in inputs.items() if name not in _RESERVED}
+    if not rest:
+        raise ValueError(
+            f"The inputs hold {list(inputs)} alone, which the model reads itself: nothing is left for the "
+            "encoder. If it has an input of such a name, rename it, keras.Input(..., name=...)."
+        )
+    return rest
 
 
 def _padded(exclude):
