@@ -188,16 +188,6 @@ def kinds_of(inputs):
     return keras.saving.serialize_keras_object(tf.nest.map_structure(kind, inputs))
 
 
-def call_on(layer, kinds):
-    """Calls a layer on symbols of the ``kinds_of`` inputs: it makes the weights that no ``build`` makes."""
-
-    def symbol(kind):
-        dtype, shape = json.loads(kind)
-        return keras.Input(batch_shape=shape, dtype=dtype)
-
-    layer(tf.nest.map_structure(symbol, keras.saving.deserialize_keras_object(kinds)))
-
-
 def shape_called_with(layer):
     """The shape of the input of a layer's first call, in that input's structure; None before that call."""
     if IS_KERAS_3:

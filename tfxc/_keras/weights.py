@@ -1,5 +1,7 @@
 """Weights: how they are made, and which ``tf.Variable`` each of them wraps."""
 
+import json
+
 import numpy as np
 import tensorflow as tf
 
@@ -71,6 +73,24 @@ def own_weights(layer):
     kind = "variables" if IS_KERAS_3 else "weights"
     lists = [getattr(layer, f"_{name}_{kind}", []) for name in ("trainable", "non_trainable")]
     return [weight for weights in lists for weight in weights]
+
+
+def how_weights_are_made(layer, kinds):
+    """For a config: the ``kinds_of`` inputs that a layer was called on, and how many weights it has."""
+    return {"inputs": kinds, "num_weights": sum(len(own_weights(part)) for part in layers_of(layer))}
+
+
+def make_weights(layer, config):
+    """Calls a layer on symbols of its inputs, by ``how_weights_are_made``, if its ``build`` makes too few."""
+    kinds = config.get("inputs")
+    if kinds is None or how_weights_are_made(layer, kinds)["num_weights"] == config["num_weights"]:
+        return
+
+    def symbol(kind):
+        dtype, shape = json.loads(kind)
+        return keras.Input(batch_shape=shape, dtype=dtype)
+
+    layer(tf.nest.map_structure(symbol, keras.saving.deserialize_keras_object(kinds)))
 
 
 def unreadable_weight(model):

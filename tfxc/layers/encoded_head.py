@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc._keras.layers import (
-    call_on,
     config_of,
     found_again,
     is_made_of_layers,
@@ -17,7 +16,14 @@ from tfxc._keras.layers import (
     layers_of,
     require_layer,
 )
-from tfxc._keras.weights import add_counter, add_weight, tf_variable, variables_of
+from tfxc._keras.weights import (
+    add_counter,
+    add_weight,
+    how_weights_are_made,
+    make_weights,
+    tf_variable,
+    variables_of,
+)
 from tfxc.class_rows import ClassRows
 from tfxc.encoders.grad_cache import GradCache
 from tfxc.ids import check_ids
@@ -137,16 +143,15 @@ class EncodedHead(Head):
         return cls(**{**config, "item_encoder": item_encoder})
 
     def get_build_config(self):
-        """What Keras keeps to build the head and an item encoder that does not tell its inputs."""
-        if self._features.variables is None or getattr(self.item_encoder, "inputs", None):
+        """What Keras keeps to build the head and an item encoder that its first call builds."""
+        if self._features.variables is None:
             return super().get_build_config()
-        features = kinds_of(self._features.rows(tf.range(1), self.item_encoder))
-        return {**super().get_build_config(), "features": features}
+        kinds = kinds_of(self._features.rows(tf.range(1), self.item_encoder))
+        return {**super().get_build_config(), **how_weights_are_made(self.item_encoder, kinds)}
 
     def build_from_config(self, config):
         """Keras calls this when it loads the head, whose features come later."""
-        if config.get("features") is not None:
-            call_on(self.item_encoder, config["features"])
+        make_weights(self.item_encoder, config)
         super().build_from_config(config)
 
     def shared_layers(self, encoder):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfxc._keras import SAVES_TO_FOLDERS, keras
-from tfxc._keras.layers import Untracked, call_on
+from tfxc._keras.layers import Untracked
 from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
 from tfxc._keras.training import is_compiled
-from tfxc._keras.weights import tf_variable, unreadable_weight, weights_of
+from tfxc._keras.weights import how_weights_are_made, make_weights, tf_variable, unreadable_weight, weights_of
 from tfxc.atomic_write import atomic_write
 from tfxc.cluster.place import require_one_machine
 from tfxc.data.growing_vocabulary import GrowingVocabulary
@@ -52,12 +52,12 @@ class SavingMixin:
 
     def get_build_config(self):
         """What Keras keeps of a model whose encoder does not tell its width before it is called."""
-        return {"query_dim": self.head.query_dim, "inputs": self._built_on.value} if self.built else None
+        made = how_weights_are_made(self.encoder, self._built_on.value)
+        return {"query_dim": self.head.query_dim, **made} if self.built else None
 
     def build_from_config(self, config):
-        if config.get("inputs") is not None:
-            self._built_on = Untracked(config["inputs"])
-            call_on(self.encoder, config["inputs"])
+        self._built_on = Untracked(config.get("inputs"))
+        make_weights(self.encoder, config)
         if self.encoder.built:
             self._build_parts(config["query_dim"])
 
