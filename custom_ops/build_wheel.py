@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 
 import arm64
-
 import build
 
 ROOT = Path(__file__).resolve().parents[1]
