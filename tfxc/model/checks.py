@@ -17,12 +17,15 @@ from tfxc.layers.head import Head
 from tfxc.losses import GBCE, BinaryCrossentropy, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
-from tfxc.samplers import DNS, LSH, RFF, HardNegatives, InBatch, LogUniform, Sphere
+from tfxc.samplers import DNS, LSH, MIDX, RFF, HardNegatives, InBatch, LogUniform, Softmax, Sphere
 
-_POOR = DNS | InBatch | LSH | RFF | Sphere  # draws, for losses of each class on its own
 _POOR_OF_SKETCHES = LSH | RFF | Sphere  # for a sparse head, of which they see projections
-# What ranked below uniform draws with these losses, besides.
-_POOR_WITH = {GBCE: HardNegatives | LogUniform, SquaredHinge: LogUniform}
+# Draws for losses of each class on its own; the hinge is flat where a class is beyond its margin.
+_POOR = {
+    BinaryCrossentropy: DNS | LSH | RFF | Sphere,
+    GBCE: DNS | LSH | RFF | Sphere | HardNegatives | LogUniform,
+    SquaredHinge: DNS | LSH | RFF | Sphere | MIDX | Softmax,
+}
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
     "Look for NaN and infinity in the batch; if there are none, lower the learning rate or clip gradients "
@@ -62,18 +65,16 @@ def compile_options(options):
 
 def warn_of_poor_draws(head, loss, sampler):
     """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
-    poor, is_of_each_class = RFF, isinstance(loss, BinaryCrossentropy | SquaredHinge)
-    if isinstance(head, UniformSparseHead) and not isinstance(loss, GBCE):
-        poor = _POOR_OF_SKETCHES | InBatch if is_of_each_class else _POOR_OF_SKETCHES
-    elif is_of_each_class:
-        poor = _POOR | _POOR_WITH.get(type(loss), _POOR)
+    of_softmax = _POOR_OF_SKETCHES if isinstance(head, UniformSparseHead) else RFF
+    poor = next((poor for kind, poor in _POOR.items() if type(loss) is kind), of_softmax)
     draws_from_batch = isinstance(sampler, InBatch) and sampler.num_negatives is not None
     if isinstance(sampler, poor) or draws_from_batch:
-        whole = "" if is_of_each_class or not draws_from_batch else ", or all labels of the batch: InBatch()"
+        remedy = "all labels of the batch, InBatch()"
+        remedy = remedy if draws_from_batch or isinstance(loss, SquaredHinge) else "MIDX"
         warn(
             f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
             "measured, the model ranked no better than one of Unigram draws, which are cheaper, and mostly "
-            f"far below it. Take Unigram(counts=...) or MIDX{whole}."
+            f"far below it. Take Unigram(counts=...) or {remedy}."
         )
 
 
