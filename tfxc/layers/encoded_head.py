@@ -144,7 +144,7 @@ class EncodedHead(Head):
 
     def get_build_config(self):
         """What Keras keeps to build the head and an item encoder that its first call builds."""
-        if self._features.variables is None:
+        if not self.built or self._features.variables is None:
             return super().get_build_config()
         kinds = kinds_of(self._features.rows(tf.range(1), self.item_encoder))
         return {**super().get_build_config(), **how_weights_are_made(self.item_encoder, kinds)}
