@@ -137,9 +137,10 @@ class Items:
 
 def make_head(name, loss, data):
     """A head of that name; no class is likely at the start where the loss asks of each if it applies."""
-    start = math.log(data.density / data.num_classes) if loss in INDEPENDENT else 0.0
-    start = -1.0 if loss == "squared hinge" else start
-    bias = {"bias_initializer": keras.initializers.Constant(start)}
+    plan = tfxc.layers.suggest_mach(data.num_classes, DIM, data.num_classes * DIM)  # a quarter of a dense one
+    outputs = plan.num_buckets if name == "MACH" else data.num_classes
+    start = math.log(data.density / outputs) if loss in INDEPENDENT else 0.0
+    bias = {"bias_initializer": keras.initializers.Constant(-1.0 if loss == "squared hinge" else start)}
     if name == "dense":
         return tfxc.layers.DenseHead(data.num_classes, use_bias=True, **bias)
     if name == "dense, biases from 0":
@@ -152,7 +153,6 @@ def make_head(name, loss, data):
         return tfxc.layers.UniformSparseHead(data.num_classes, fan_in=32, use_bias=True, seed=0, **bias)
     if name == "encoded":
         return tfxc.layers.EncodedHead(data.class_encoder(), data.words, use_bias=True, **bias)
-    plan = tfxc.layers.suggest_mach(data.num_classes, DIM, data.num_classes * DIM)  # a quarter of a dense one
     activation = "sigmoid" if loss in INDEPENDENT else "softmax"
     return tfxc.layers.MACHHead(
         data.num_classes, plan.num_buckets, plan.num_repetitions, activation=activation, seed=0, **bias
