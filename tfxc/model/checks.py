@@ -69,12 +69,11 @@ def warn_of_poor_draws(head, loss, sampler):
     poor = next((poor for kind, poor in _POOR.items() if type(loss) is kind), of_softmax)
     draws_from_batch = isinstance(sampler, InBatch) and sampler.num_negatives is not None
     if isinstance(sampler, poor) or draws_from_batch:
-        remedy = "all labels of the batch, InBatch()"
-        remedy = remedy if draws_from_batch or isinstance(loss, SquaredHinge) else "MIDX"
+        adaptive = "" if isinstance(loss, SquaredHinge) else "MIDX, "
         warn(
             f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
             "measured, the model ranked no better than one of Unigram draws, which are cheaper, and mostly "
-            f"far below it. Take Unigram(counts=...) or {remedy}."
+            f"far below it. Take {adaptive}Unigram(counts=...) or all labels of the batch, InBatch()."
         )
 
 
