@@ -43,7 +43,7 @@ POOR = {  # by loss, what ranks no better than Unigram draws
     SoftmaxCrossentropy: {"RFF", "InBatch(4)"},
     losses.BinaryCrossentropy: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere"},
     losses.GBCE: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere", "HardNegatives", "LogUniform"},
-    losses.SquaredHinge: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere", "MIDX", "Softmax"},
+    losses.SquaredHinge: {"RFF", "InBatch(4)", "LSH", "Sphere", "MIDX", "Softmax"},
 }
 DRAWS = {
     "InBatch(4)": InBatch(4),

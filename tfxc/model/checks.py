@@ -24,7 +24,7 @@ _POOR_OF_SKETCHES = LSH | RFF | Sphere  # for a sparse head, of which they see p
 _POOR = {
     BinaryCrossentropy: DNS | LSH | RFF | Sphere,
     GBCE: DNS | LSH | RFF | Sphere | HardNegatives | LogUniform,
-    SquaredHinge: DNS | LSH | RFF | Sphere | MIDX | Softmax,
+    SquaredHinge: LSH | RFF | Sphere | MIDX | Softmax,
 }
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
