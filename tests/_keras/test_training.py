@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model
 
-from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras import IS_KERAS_3, keras, training
 from tfxc._keras.training import (
     LogFreeCallback,
     compiled_labels,
@@ -110,3 +110,8 @@ def test_a_checkpoint_of_every_epoch_compares_nothing(tmp_path):
     path = tmp_path / "last.keras"
     fit_with([keras.callbacks.ModelCheckpoint(str(path), monitor="val_recall_at_2")])
     assert path.exists()
+
+
+@pytest.mark.both_keras
+def test_iterators_of_keras_3_are_made_under_it_alone():
+    assert hasattr(training, "EpochsFromBatch") == IS_KERAS_3

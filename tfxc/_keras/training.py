@@ -132,8 +132,7 @@ def compiled_labels(labels):
 
 def drop_compiled_metrics(model):
     """Call this before ``compile``: Keras 3 keeps the metrics of the last ``compile`` if it receives none."""
-    if IS_KERAS_3:
-        model._compile_metrics = None
+    model._compile_metrics = None  # tf-keras knows no such attribute
 
 
 def adopt_own_loss_and_metrics(model):
