@@ -9,6 +9,7 @@ from classifier_checks import NUM_CLASSES, features, make_model
 from tfxc._keras import IS_KERAS_3, keras, training
 from tfxc._keras.training import (
     LogFreeCallback,
+    batches_of_epoch,
     compiled_labels,
     forget_compile,
     is_compiled,
@@ -115,3 +116,9 @@ def test_a_checkpoint_of_every_epoch_compares_nothing(tmp_path):
 @pytest.mark.both_keras
 def test_iterators_of_keras_3_are_made_under_it_alone():
     assert hasattr(training, "EpochsFromBatch") == IS_KERAS_3
+
+
+@pytest.mark.both_keras
+def test_tf_keras_shortens_the_last_execution_of_an_epoch():
+    model = make_model(steps_per_execution=3)
+    assert batches_of_epoch(model, 7) == (9 if IS_KERAS_3 else 7)
