@@ -84,14 +84,14 @@ def warn_of_biases(head, loss, sampler):
         return
     if isinstance(loss, GBCE) and sampler is not None:  # all draws weigh one: few classes are pushed
         return
-    start = "-1.0" if isinstance(loss, SquaredHinge) else "np.log(labels_per_query / num_classes)"
-    if isinstance(head, MACHHead):
-        start = start.replace("classes", "buckets")
+    outputs, use = (
+        ("num_buckets", "") if isinstance(head, MACHHead) else ("num_classes", "use_bias=True and ")
+    )
+    start = "-1.0" if isinstance(loss, SquaredHinge) else f"np.log(labels_per_query / {outputs})"
     warn(
         f"{type(loss).__name__} asks of each class whether it applies, and nearly none does, but the biases "
         f"of the {type(head).__name__} do not start there: where this was measured, P@1 after six epochs was "
-        "47 instead of 78 %. Give the head use_bias=True and bias_initializer=keras.initializers.Constant("
-        f"{start})."
+        f"47 instead of 78 %. Give the head {use}bias_initializer=keras.initializers.Constant({start})."
     )
 
 
