@@ -56,7 +56,8 @@ def _encode(parts, num_vectors, codebooks, residual, errors=None):
     (first, second), codes = codebooks, np.empty((2, num_vectors), np.int32)
     for begin, vectors in parts:
         rows = slice(begin, begin + len(vectors))
-        left_errors, own_errors = (None, None) if errors is None else (np.empty(len(vectors)), errors[rows])
+        own_errors = None if errors is None else errors[rows]
+        left_errors = None if errors is None else np.empty_like(own_errors)
         codes[0, rows] = assign(vectors[:, : first.shape[1]], first, left_errors)
         codes[1, rows] = assign(_right(vectors, first, codes[0, rows], residual), second, own_errors)
         if errors is not None and not residual:
