@@ -41,8 +41,8 @@ class EncodedHead(Head):
     """A class vector computed from features of the class: two towers, with any sampler and loss.
 
     ``logit[n, i] = query[n] · (item_encoder(features[i]) + free[i]) + bias``. What the item encoder learns of
-    some classes holds for all that are like them: rare ones, and new ones that nobody has clicked yet. ``free``
-    is optional: a vector of each class's own, for what its features do not say. So is the bias.
+    some classes holds for all that are like them: rare ones, and new ones that nobody has clicked yet.
+    ``free`` is optional: a vector of each class's own, for what its features do not say. So is the bias.
 
     A training step encodes each distinct class among its labels and candidates once, and the gradients reach
     the item encoder. Take a sampler whose candidates the batch shares, ``shared=True`` or ``InBatch``: a step
