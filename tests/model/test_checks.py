@@ -95,6 +95,13 @@ def test_biases_of_buckets_are_warned_of(recwarn):
     assert "labels_per_query / num_buckets" in told and "use_bias" not in told  # buckets always have biases
 
 
+def test_biases_that_have_trained_are_not_warned_of(recwarn):
+    model = make_model(None, head=layers.DenseHead(NUM_CLASSES, use_bias=True))
+    model.head.bias.assign(np.full(NUM_CLASSES, -2.0))
+    model.compile("adam", losses.BinaryCrossentropy())
+    assert not len(recwarn)
+
+
 def test_a_model_that_refused_an_optimizer_is_not_trained_by_it():
     model = make_model(Uniform(4))
     with pytest.raises(ValueError, match="scales the loss, as under the mixed_float16 policy"):

@@ -82,6 +82,8 @@ def warn_of_biases(head, loss, sampler):
     starts_at_0 = isinstance(getattr(head, "bias_initializer", None), keras.initializers.Zeros)
     if not starts_at_0 or not isinstance(loss, BinaryCrossentropy | SquaredHinge):
         return
+    if np.any(getattr(head, "bias", 0)):  # of a model that has trained
+        return
     if isinstance(loss, GBCE) and sampler is not None:  # all draws weigh one: few classes are pushed
         return
     outputs, use = (
