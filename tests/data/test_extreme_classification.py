@@ -2,13 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from tfxc.data import (
-    LabeledPoints,
-    classification_dataset,
-    read_extreme_classification,
-    tfidf,
-    write_extreme_classification,
-)
+from tfxc import data
 
 
 def written(tmp_path, text, name="train.txt"):
@@ -23,7 +17,7 @@ def random_points(num_points=30, num_features=12, num_labels=7, seed=0):
         random.random((num_points, num_features)) < 0.3
     )
     labels = random.random((num_points, num_labels)) < 0.2
-    return LabeledPoints(
+    return data.LabeledPoints(
         scipy.sparse.csr_matrix(features.astype(np.float32)), scipy.sparse.csr_matrix(labels)
     )
 
@@ -35,7 +29,7 @@ def assert_equal(one, other):
 
 def test_what_real_files_hold(tmp_path):
     text = "6 4 5\r\n3,0 1:0.5 0:2\r\n 2:1e-3\r\n4 \r\n\r\n1,1,1 3:1 3:2 \r\n0\t1:-.5\r\n"
-    points = read_extreme_classification(written(tmp_path, text))
+    points = data.read_extreme_classification(written(tmp_path, text))
     np.testing.assert_allclose(
         points.features.toarray(),
         [[2, 0.5, 0, 0], [0, 0, 1e-3, 0], [0] * 4, [0] * 4, [0, 0, 0, 3], [0, -0.5, 0, 0]],
@@ -69,22 +63,22 @@ def test_what_real_files_hold(tmp_path):
 def test_bad_lines_are_named(tmp_path, line, reason):
     path = written(tmp_path, f"3 4 5\n0 1:1\n{line}\n0 1:1\n")
     with pytest.raises(ValueError, match=rf"(?s)1 bad of 4 lines.*line 3: {reason}"):
-        read_extreme_classification(path)
+        data.read_extreme_classification(path)
     with pytest.warns(UserWarning, match="line 3"):
-        assert len(read_extreme_classification(path, on_error="skip")) == 2
+        assert len(data.read_extreme_classification(path, on_error="skip")) == 2
 
 
 @pytest.mark.parametrize("text", ["", "3 4", "a b c", "1 2 3 4", f"1 {2**31} 5"])
 def test_a_bad_header(tmp_path, text):
     with pytest.raises(ValueError, match="line 1 (must be 'num_points num_features num_labels'|.* 32 bits)"):
-        read_extreme_classification(written(tmp_path, text))
+        data.read_extreme_classification(written(tmp_path, text))
 
 
 @pytest.mark.parametrize("shape", [(0, 0, 0), (0, 3, 4), (1, 1, 1)])
 def test_tiny_files(tmp_path, shape):
     num_points, num_features, num_labels = shape
     text = f"{num_points} {num_features} {num_labels}\n" + "0 0:1\n" * num_points
-    points = read_extreme_classification(written(tmp_path, text))
+    points = data.read_extreme_classification(written(tmp_path, text))
     assert (len(points), points.num_features, points.num_labels) == shape
     assert points.label_counts().tolist() == ([1] if num_points else [0] * num_labels)
 
@@ -92,26 +86,26 @@ def test_tiny_files(tmp_path, shape):
 @pytest.mark.parametrize("num", [1, 3])
 def test_the_wrong_number_of_points(tmp_path, num):
     with pytest.raises(ValueError, match=f"header says {num} points, but 2 lines follow"):
-        read_extreme_classification(written(tmp_path, f"{num} 4 5\n0 1:1\n0 1:1\n"))
+        data.read_extreme_classification(written(tmp_path, f"{num} 4 5\n0 1:1\n0 1:1\n"))
 
 
 @pytest.mark.parametrize(("num", "blank"), [(1, 1), (2, 3), (3, 0)])
 def test_blank_lines_behind_the_last_point_are_none(tmp_path, num, blank):
     text = f"{num} 4 5\n" + "0 1:1\n" * (num - 1) + "\n" * (blank + 1)  # the last point has nothing
-    points = read_extreme_classification(written(tmp_path, text))
+    points = data.read_extreme_classification(written(tmp_path, text))
     assert len(points) == num and points.labels.nnz == num - 1
     with pytest.raises(ValueError, match=f"but {num + 1} lines .* header does not count them all"):
-        read_extreme_classification(written(tmp_path, text + "0 1:1\n"))
+        data.read_extreme_classification(written(tmp_path, text + "0 1:1\n"))
 
 
 @pytest.mark.parametrize("suffix", ["txt", "gz", "xz", "bz2", "GZ"])
 def test_there_and_back(tmp_path, suffix):
     points, path = random_points(), tmp_path / f"points.{suffix}"
-    write_extreme_classification(path, points)
-    assert_equal(read_extreme_classification(path), points)
+    data.write_extreme_classification(path, points)
+    assert_equal(data.read_extreme_classification(path), points)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     with pytest.raises(ValueError, match=r"p.zst would not be packed .* take \['.gz', '.xz', '.bz2'\]"):
-        write_extreme_classification(tmp_path / "p.zst", points)
+        data.write_extreme_classification(tmp_path / "p.zst", points)
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
@@ -122,7 +116,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tfxc.data.extreme_classification._split", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_extreme_classification(path, random_points())
+        data.write_extreme_classification(path, random_points())
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
@@ -130,7 +124,7 @@ def test_points_from_other_matrices():
     repeated = scipy.sparse.csr_matrix(([1.0, 2.0, 5.0], [1, 1, 0], [0, 2, 3]), (2, 3))
     labels = scipy.sparse.csc_matrix(np.array([[0, 2, 0], [1, 0, 3]]))
     labels.data[0] = 0
-    points = LabeledPoints(repeated, labels)
+    points = data.LabeledPoints(repeated, labels)
     assert points.features.toarray().tolist() == [[0, 3, 0], [5, 0, 0]] and repeated.nnz == 3
     assert points.features.dtype == np.float32 and points.labels.dtype == bool and labels.nnz == 3
     assert points.labels.indices.tolist() == [1, 2] and points.label_counts().tolist() == [0, 1, 1]
@@ -138,12 +132,12 @@ def test_points_from_other_matrices():
 
 def test_bad_points():
     with pytest.raises(ValueError, match=r"shapes \(2, 3\) and \(1, 3\)"):
-        LabeledPoints(scipy.sparse.csr_matrix((2, 3)), scipy.sparse.csr_matrix((1, 3), dtype=bool))
+        data.LabeledPoints(scipy.sparse.csr_matrix((2, 3)), scipy.sparse.csr_matrix((1, 3), dtype=bool))
     features = scipy.sparse.csr_matrix([[1.0, 0.0], [2.0, float("nan")]])
     with pytest.raises(ValueError, match="feature 1 of point 1 is nan"):
-        LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
+        data.LabeledPoints(features, scipy.sparse.csr_matrix((2, 3), dtype=bool))
     with pytest.raises(ValueError, match="feature 1 of point 0 is nan"):
-        LabeledPoints([[1.0, None]], [[1]])  # as a data frame holds a missing value
+        data.LabeledPoints([[1.0, None]], [[1]])  # as a data frame holds a missing value
     from_one = scipy.sparse.csr_matrix((np.ones(2), [1, 2], [0, 1, 2]), (2, 2))
     for wrong in (
         from_one,
@@ -153,14 +147,14 @@ def test_bad_points():
         [[0, 3], [1, 2]],
     ):
         with pytest.raises(ValueError, match="labels must be a matrix .* ids from 0, but: "):
-            LabeledPoints(scipy.sparse.csr_matrix((2, 2)), wrong)
+            data.LabeledPoints(scipy.sparse.csr_matrix((2, 2)), wrong)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_batches_hold_every_point(batch_size):
     points = random_points()
     ids, values, labels = [], [], []
-    for inputs, own in classification_dataset(points, batch_size, seed=None):
+    for inputs, own in data.classification_dataset(points, batch_size, seed=None):
         assert inputs["ids"].dtype == own.dtype == np.int32 and inputs["values"].dtype == np.float32
         ids += [row[row >= 0].tolist() for row in inputs["ids"].numpy()]
         values += [row[row != 0].tolist() for row in inputs["values"].numpy()]
@@ -173,7 +167,7 @@ def test_batches_hold_every_point(batch_size):
 def test_shuffled_batches_keep_points_together():
     points = random_points()
     seen = set()
-    for inputs, own in classification_dataset(points, 7, seed=1):
+    for inputs, own in data.classification_dataset(points, 7, seed=1):
         for row_ids, row in zip(inputs["ids"].numpy(), own.numpy(), strict=True):
             seen.add((tuple(row_ids[row_ids >= 0]), tuple(row[row >= 0])))
     pairs = zip(points.features, points.labels, strict=True)
@@ -182,12 +176,12 @@ def test_shuffled_batches_keep_points_together():
 
 def test_nothing_to_batch():
     with pytest.raises(ValueError, match="There are no points"):
-        classification_dataset(random_points(0), 4)
+        data.classification_dataset(random_points(0), 4)
     with pytest.raises(ValueError, match="batch_size must be an integer"):
-        classification_dataset(random_points(), 2.5)
+        data.classification_dataset(random_points(), 2.5)
 
 
-@pytest.mark.parametrize("of_points", [tfidf, lambda own: classification_dataset(own, 2)])
+@pytest.mark.parametrize("of_points", [data.tfidf, lambda own: data.classification_dataset(own, 2)])
 def test_what_are_no_points_is_refused(of_points):
     with pytest.raises(ValueError, match="points must be tfxc.data.LabeledPoints, but got csr_matrix: pass"):
         of_points(scipy.sparse.csr_matrix((2, 3)))
@@ -196,4 +190,4 @@ def test_what_are_no_points_is_refused(of_points):
 def test_a_bad_line_of_many_blanks_is_told_at_once(tmp_path):
     path = written(tmp_path, f"1 3 3\n0{' ' * 100_000}x\n")
     with pytest.raises(ValueError, match="line 2: not 'label,label"):
-        read_extreme_classification(path)
+        data.read_extreme_classification(path)
