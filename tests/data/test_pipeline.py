@@ -4,23 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc.data import (
-    Column,
-    Sequences,
-    Vocabulary,
-    sequence_evaluation_dataset,
-    sequence_training_dataset,
-    stream_dataset,
-)
+from tfxc import data
 
-LETTERS = Vocabulary("abcdefg")
+LETTERS = data.Vocabulary("abcdefg")
 
 
 def random_sequences(num_sequences, seed=0):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, 12, num_sequences)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return Sequences(rng.integers(0, 7, offsets[-1]), offsets, LETTERS)
+    return data.Sequences(rng.integers(0, 7, offsets[-1]), offsets, LETTERS)
 
 
 def reference_rows(sequences, max_length, windows):
@@ -51,9 +44,9 @@ EVERY_WINDOW = pytest.mark.parametrize(("windows", "max_length"), WINDOWS)
 def test_rows_match_the_reference(windows, max_length):
     sequences = random_sequences(17)
     rows = reference_rows(sequences, max_length, windows)
-    kept = sequence_training_dataset(sequences, max_length, 5, windows, seed=None)
+    kept = data.sequence_training_dataset(sequences, max_length, 5, windows, seed=None)
     assert collected(kept) == rows
-    shuffled = sequence_training_dataset(sequences, max_length, 5, windows, seed=1)
+    shuffled = data.sequence_training_dataset(sequences, max_length, 5, windows, seed=1)
     assert sorted(collected(shuffled)) == sorted(rows)
 
 
@@ -73,7 +66,7 @@ def test_packed_rows_hold_the_histories_of_padded_ones(windows, max_length):
     sequences = random_sequences(20)
     padded = reference_rows(sequences, max_length, windows)
     for seed in (None, 1):
-        rows = collected(sequence_training_dataset(sequences, max_length, 5, windows, seed, packed=True))
+        rows = collected(data.sequence_training_dataset(sequences, max_length, 5, windows, seed, packed=True))
         assert len(rows) <= len(padded) and all(len(items) == max_length for items, _ in rows)
         assert all((item == 0) == (label == -1) for row in rows for item, label in zip(*row, strict=True))
         assert sorted(histories_in(rows)) == sorted(histories_in(padded))
@@ -81,10 +74,10 @@ def test_packed_rows_hold_the_histories_of_padded_ones(windows, max_length):
 
 
 def test_element_spec():
-    items, labels = sequence_training_dataset(random_sequences(5), 3, 2).element_spec
+    items, labels = data.sequence_training_dataset(random_sequences(5), 3, 2).element_spec
     assert items.shape.as_list() == labels.shape.as_list() == [None, 3]
     assert items.dtype == labels.dtype == "int32"
-    dataset = sequence_evaluation_dataset(Sequences.from_lists(["abc"]), 3, 2, exclude_seen=True)
+    dataset = data.sequence_evaluation_dataset(data.Sequences.from_lists(["abc"]), 3, 2, exclude_seen=True)
     inputs, labels = dataset.element_spec
     assert inputs["items"].shape.as_list() == labels.shape.as_list() == [None, 3]
     assert inputs["exclude"].shape.as_list() == [None, None] and inputs["exclude"].dtype == "int32"
@@ -93,13 +86,13 @@ def test_element_spec():
 @pytest.mark.long
 @pytest.mark.parametrize("packed", [False, True])
 def test_shuffled_anew_each_epoch_and_reproducible(packed):
-    sequences = Sequences.from_lists([[u, u] for u in range(50)])
-    first, second = (sequence_training_dataset(sequences, 1, 8, seed=3, packed=packed) for _ in range(2))
+    sequences = data.Sequences.from_lists([[u, u] for u in range(50)])
+    first, second = (data.sequence_training_dataset(sequences, 1, 8, seed=3, packed=packed) for _ in range(2))
     epochs = [collected(first), collected(first)]
     assert epochs[0] != epochs[1] and epochs[0] != sorted(epochs[0])
     assert sorted(epochs[0]) == sorted(epochs[1])
     assert [collected(second), collected(second)] == epochs
-    assert collected(sequence_training_dataset(sequences, 1, 8, seed=4)) != epochs[0]
+    assert collected(data.sequence_training_dataset(sequences, 1, 8, seed=4)) != epochs[0]
 
 
 @pytest.mark.parametrize(
@@ -113,23 +106,23 @@ def test_shuffled_anew_each_epoch_and_reproducible(packed):
 )
 def test_training_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        sequence_training_dataset(Sequences.from_lists(["ab"]), **arguments)
+        data.sequence_training_dataset(data.Sequences.from_lists(["ab"]), **arguments)
 
 
 def test_training_without_targets():
     with pytest.raises(ValueError, match="No sequence has 2 items"):
-        sequence_training_dataset(Sequences.from_lists(["a", "b"]), 1, 1)
+        data.sequence_training_dataset(data.Sequences.from_lists(["a", "b"]), 1, 1)
 
 
 def test_evaluation_rows():
-    sequences = Sequences.from_lists(["abcd", "ba", "ccbc"], Vocabulary("abcd"))
-    dataset = sequence_evaluation_dataset(sequences, 2, batch_size=2)
+    sequences = data.Sequences.from_lists(["abcd", "ba", "ccbc"], data.Vocabulary("abcd"))
+    dataset = data.sequence_evaluation_dataset(sequences, 2, batch_size=2)
     assert collected(dataset) == [([2, 3], [-1, 3]), ([0, 2], [-1, 0]), ([3, 2], [-1, 2])]
 
 
 def test_excluded_is_the_whole_history_without_the_target():
-    sequences = Sequences.from_lists(["abcdb", "ba", "ccbc"], Vocabulary("abcd"))
-    batches = list(sequence_evaluation_dataset(sequences, 1, batch_size=2, exclude_seen=True))
+    sequences = data.Sequences.from_lists(["abcdb", "ba", "ccbc"], data.Vocabulary("abcd"))
+    batches = list(data.sequence_evaluation_dataset(sequences, 1, batch_size=2, exclude_seen=True))
     assert [inputs["items"].numpy().tolist() for inputs, _ in batches] == [[[4], [2]], [[2]]]
     assert [labels.numpy().tolist() for _, labels in batches] == [[[1], [0]], [[2]]]
     assert batches[0][0]["exclude"].numpy().tolist() == [[0, -1, 2, 3], [-1, -1, -1, 1]]
@@ -138,25 +131,25 @@ def test_excluded_is_the_whole_history_without_the_target():
 
 def test_evaluation_needs_history_and_target():
     with pytest.raises(ValueError, match="1 of 2 sequences .* sequences.select"):
-        sequence_evaluation_dataset(Sequences.from_lists(["ab", "a"]), 2, 2)
+        data.sequence_evaluation_dataset(data.Sequences.from_lists(["ab", "a"]), 2, 2)
     with pytest.raises(ValueError, match="no sequence to evaluate on: pass at least one of 2 items"):
-        sequence_evaluation_dataset(Sequences.from_lists([]), 2, 2)
+        data.sequence_evaluation_dataset(data.Sequences.from_lists([]), 2, 2)
 
 
 def with_columns(sequences):
     position = np.arange(len(sequences.items))
-    country = Column(position % 3 - 1, Vocabulary(["de", "fr"]))
-    return replace(sequences, columns={"country": country, "price": Column(position / 2)})
+    country = data.Column(position % 3 - 1, data.Vocabulary(["de", "fr"]))
+    return replace(sequences, columns={"country": country, "price": data.Column(position / 2)})
 
 
 def test_other_columns_stand_beside_the_history():
-    sequences = with_columns(Sequences.from_lists(["ab", "abcd"]))
-    ((inputs, labels),) = sequence_training_dataset(sequences, 3, 2, seed=None)
+    sequences = with_columns(data.Sequences.from_lists(["ab", "abcd"]))
+    ((inputs, labels),) = data.sequence_training_dataset(sequences, 3, 2, seed=None)
     assert inputs["items"].numpy().tolist() == [[0, 0, 1], [1, 2, 3]]
     assert inputs["country"].numpy().tolist() == [[0, 0, 0], [2, 0, 1]]  # 0 where it is missing, too
     assert inputs["price"].numpy().tolist() == [[0, 0, 0], [1, 1.5, 2]]
     assert labels.numpy().tolist() == [[-1, -1, 1], [1, 2, 3]]
-    ((inputs, _),) = sequence_evaluation_dataset(sequences, 2, 2, exclude_seen=True)
+    ((inputs, _),) = data.sequence_evaluation_dataset(sequences, 2, 2, exclude_seen=True)
     assert inputs.keys() == {"items", "country", "price", "exclude"}
     assert inputs["country"].numpy().tolist() == [[0, 0], [0, 1]]
 
@@ -165,7 +158,7 @@ def test_other_columns_stand_beside_packed_histories():
     sequences = with_columns(random_sequences(30))
     rows = {}
     for packed in (False, True):
-        batches = sequence_training_dataset(sequences, 12, 4, packed=packed)
+        batches = data.sequence_training_dataset(sequences, 12, 4, packed=packed)
         rows[packed] = [
             row
             for inputs, labels in batches
@@ -188,8 +181,8 @@ def test_columns_and_arrays_from_disk(tmp_path):
     on_disk = replace(sequences, items=mapped("items.npy", sequences.items), columns=columns)
     assert isinstance(on_disk.items, np.memmap) and isinstance(on_disk.columns["price"].values, np.memmap)
     for mine, theirs in zip(
-        sequence_training_dataset(on_disk, 3, 5, "all", seed=2, packed=True),
-        sequence_training_dataset(sequences, 3, 5, "all", seed=2, packed=True),
+        data.sequence_training_dataset(on_disk, 3, 5, "all", seed=2, packed=True),
+        data.sequence_training_dataset(sequences, 3, 5, "all", seed=2, packed=True),
         strict=True,
     ):
         tf.nest.map_structure(np.testing.assert_array_equal, mine, theirs)
@@ -198,11 +191,11 @@ def test_columns_and_arrays_from_disk(tmp_path):
 def numbered(*lengths):
     names = [str(i) for i in range(max(1, sum(lengths)))]
     starts = np.cumsum([0, *lengths])
-    return Sequences.from_lists([names[a:b] for a, b in zip(starts, starts[1:], strict=False)])
+    return data.Sequences.from_lists([names[a:b] for a, b in zip(starts, starts[1:], strict=False)])
 
 
 def stream_batches(*arguments):
-    return [(items.numpy(), labels.numpy()) for items, labels in stream_dataset(*arguments)]
+    return [(items.numpy(), labels.numpy()) for items, labels in data.stream_dataset(*arguments)]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +204,7 @@ def stream_batches(*arguments):
 )
 def test_in_streams_every_item_but_the_first_is_a_target_once(lengths, max_length, batch_size):
     got = stream_batches(numbered(*lengths), max_length, batch_size)
-    assert len(got) == len(stream_dataset(numbered(*lengths), max_length, batch_size))
+    assert len(got) == len(data.stream_dataset(numbered(*lengths), max_length, batch_size))
     rows = [np.concatenate([part[i] for part in got], 1) for i in (0, 1)]
     assert all(part.shape == (batch_size, max_length) for pair in got for part in pair)
     items, labels = (row.ravel()[row.ravel() >= least] for row, least in zip(rows, (1, 0), strict=True))
@@ -234,4 +227,4 @@ def test_in_streams_every_item_but_the_first_is_a_target_once(lengths, max_lengt
 )
 def test_bad_arguments_of_streams(arguments, message):
     with pytest.raises(ValueError, match=message):
-        stream_dataset(*arguments)
+        data.stream_dataset(*arguments)
