@@ -1,14 +1,7 @@
 import numpy as np
 import pytest
 
-from tfxc.data import (
-    Sequences,
-    Vocabulary,
-    leave_last_out,
-    ratio_split,
-    tail_split,
-    time_split,
-)
+from tfxc import data
 
 
 def as_lists(sequences):
@@ -16,8 +9,8 @@ def as_lists(sequences):
 
 
 def test_leave_last_out():
-    sequences = Sequences.from_lists(["abcd", "ab", "a", "bca", ""], user_ids=[*"vwxyz"])
-    split = leave_last_out(sequences)
+    sequences = data.Sequences.from_lists(["abcd", "ab", "a", "bca", ""], user_ids=[*"vwxyz"])
+    split = data.leave_last_out(sequences)
     assert as_lists(split.train) == [[0, 1], [0, 1], [0], [1], []]
     assert as_lists(split.validation) == [[0, 1, 2], [1, 2]]
     assert as_lists(split.test) == [[0, 1, 2, 3], [1, 2, 0]]
@@ -27,21 +20,21 @@ def test_leave_last_out():
 
 def test_leave_last_out_needs_three_items():
     with pytest.raises(ValueError, match="3 items"):
-        leave_last_out(Sequences.from_lists(["ab", "a"]))
+        data.leave_last_out(data.Sequences.from_lists(["ab", "a"]))
 
 
 def test_ratio_split_deals_every_user_once():
     lists = [[f"i{u}", "x"] for u in range(97)] + [["lonely"], ["lonely"], []]
-    sequences = Sequences.from_lists(lists, user_ids=[str(u) for u in range(100)])
-    split = ratio_split(sequences, (0.7, 0.2, 0.1), seed=4)
+    sequences = data.Sequences.from_lists(lists, user_ids=[str(u) for u in range(100)])
+    split = data.ratio_split(sequences, (0.7, 0.2, 0.1), seed=4)
     parts = [split.train.user_ids, split.validation.user_ids, split.test.user_ids]
     assert [len(part) for part in parts] == [68 + 3, 19, 10] and split.num_not_evaluated == 3
     assert sorted([user for part in parts for user in part], key=int) == sequences.user_ids
     for part in (split.train, split.validation, split.test):
         for u, user in enumerate(part.user_ids):
             assert part[u].tolist() == sequences[int(user)].tolist()
-    assert ratio_split(sequences, (0.7, 0.2, 0.1), seed=4).test.user_ids == parts[2]
-    assert ratio_split(sequences, (0.7, 0.2, 0.1), seed=5).test.user_ids != parts[2]
+    assert data.ratio_split(sequences, (0.7, 0.2, 0.1), seed=4).test.user_ids == parts[2]
+    assert data.ratio_split(sequences, (0.7, 0.2, 0.1), seed=5).test.user_ids != parts[2]
 
 
 @pytest.mark.parametrize(
@@ -49,26 +42,26 @@ def test_ratio_split_deals_every_user_once():
 )
 def test_ratio_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="three positive numbers"):
-        ratio_split(Sequences.from_lists(["ab"] * 50), fractions)
+        data.ratio_split(data.Sequences.from_lists(["ab"] * 50), fractions)
 
 
 def test_seeds_of_a_ratio_split():
-    sequences = Sequences.from_lists(["ab"] * 50)
-    assert len(ratio_split(sequences, seed=-1).test) == 5
+    sequences = data.Sequences.from_lists(["ab"] * 50)
+    assert len(data.ratio_split(sequences, seed=-1).test) == 5
     with pytest.raises(ValueError, match="seed must be an integer"):
-        ratio_split(sequences, seed=0.5)
+        data.ratio_split(sequences, seed=0.5)
 
 
 def test_ratio_split_too_few():
     with pytest.raises(ValueError, match="3 sequences .* too few"):
-        ratio_split(Sequences.from_lists(["ab"] * 3))
+        data.ratio_split(data.Sequences.from_lists(["ab"] * 3))
 
 
 def test_time_split_by_hand():
     items, times = [0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0], [1, 4, 5, 8, 9, 1, 2, 6, 9, 10, 3]
     names = ["all", "old", "late", "new", "validation only"]
-    sequences = Sequences(items, [0, 5, 7, 9, 10, 11], Vocabulary("abcdef"), names, times)
-    split = time_split(sequences, validation_start=5, test_start=8)
+    sequences = data.Sequences(items, [0, 5, 7, 9, 10, 11], data.Vocabulary("abcdef"), names, times)
+    split = data.time_split(sequences, validation_start=5, test_start=8)
     assert as_lists(split.train) == [[0, 1], [0, 1], [0]]
     assert split.validation.user_ids == ["all"] and as_lists(split.validation) == [[0, 1, 2]]
     assert split.test.user_ids == ["all", "late"] and as_lists(split.test) == [[0, 1, 2, 3], [2, 3]]
@@ -77,39 +70,39 @@ def test_time_split_by_hand():
 
 
 def test_time_split_bad_input():
-    timed = Sequences([0, 0, 0], [0, 3], Vocabulary("a"), times=[1, 2, 3])
+    timed = data.Sequences([0, 0, 0], [0, 3], data.Vocabulary("a"), times=[1, 2, 3])
     with pytest.raises(ValueError, match="with times"):
-        time_split(Sequences.from_lists(["aaa"]), 1, 2)
+        data.time_split(data.Sequences.from_lists(["aaa"]), 1, 2)
     with pytest.raises(ValueError, match="must be before"):
-        time_split(timed, 2, 2)
+        data.time_split(timed, 2, 2)
     with pytest.raises(ValueError, match="training part would be empty: times run from 1.0 to 3.0"):
-        time_split(timed, 1, 2)
+        data.time_split(timed, 1, 2)
     with pytest.raises(ValueError, match="test part would be empty"):
-        time_split(timed, 2, 4)
-    sessions = Sequences([0] * 6, [0, 2, 4, 6], Vocabulary("a"), times=[1, 2, 4, 5, 7, 8])
+        data.time_split(timed, 2, 4)
+    sessions = data.Sequences([0] * 6, [0, 2, 4, 6], data.Vocabulary("a"), times=[1, 2, 4, 5, 7, 8])
     with pytest.raises(
         ValueError, match="validation part would be empty: .*: split sessions, .* by ratio_split"
     ):
-        time_split(sessions, 3, 6)
+        data.time_split(sessions, 3, 6)
 
 
 def test_times_in_milliseconds_are_told_of():
     times = [1704067200e3, 1704153600e3, 1705276800e3, 1705363200e3]
-    log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=times)
+    log = data.Sequences([0, 1, 2, 0], [0, 4], data.Vocabulary("abc"), ["ann"], times=times)
     with pytest.raises(
         ValueError,
         match=r"test at \d+\S* Numbers .* look like milliseconds: .*time_format=.ms",
     ):
-        time_split(log, "2024-01-10", "2024-01-15")
-    log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=np.array(times) / 1000)
-    assert len(time_split(log, "2024-01-10", "2024-01-15T12:00").train)
+        data.time_split(log, "2024-01-10", "2024-01-15")
+    log = data.Sequences([0, 1, 2, 0], [0, 4], data.Vocabulary("abc"), ["ann"], times=np.array(times) / 1000)
+    assert len(data.time_split(log, "2024-01-10", "2024-01-15T12:00").train)
     with pytest.raises(ValueError, match=r"validation starts at 5\d* and the test at \d+\S*\.$"):
-        time_split(log, 5, 6)
+        data.time_split(log, 5, 6)
 
 
 def test_tail_split_keeps_every_item_once():
-    sequences = Sequences.from_lists([range(101), range(7), "x"], user_ids=[*"abc"])
-    split = tail_split(sequences, 0.1, 0.05)
+    sequences = data.Sequences.from_lists([range(101), range(7), "x"], user_ids=[*"abc"])
+    split = data.tail_split(sequences, 0.1, 0.05)
     for u in range(3):
         joined = np.concatenate([split.train[u], split.validation[u], split.test[u]])
         assert joined.tolist() == sequences[u].tolist()
@@ -118,32 +111,32 @@ def test_tail_split_keeps_every_item_once():
 
 
 def test_tail_split_rounds_down_what_is_no_whole_number_alone():
-    sequences = Sequences.from_lists([range(100), range(700), range(99)])
-    split = tail_split(sequences, 0.29, 0.57)
+    sequences = data.Sequences.from_lists([range(100), range(700), range(99)])
+    split = data.tail_split(sequences, 0.29, 0.57)
     assert split.validation.lengths.tolist() == [29, 203, 28] and split.test.lengths.tolist() == [57, 399, 56]
-    assert tail_split(sequences, 1 / 3, 1 / 3).test.lengths.tolist() == [33, 233, 33]
+    assert data.tail_split(sequences, 1 / 3, 1 / 3).test.lengths.tolist() == [33, 233, 33]
 
 
 @pytest.mark.parametrize("fractions", [None, "abc", 0.8, {"train": 0.8, "validation": 0.1, "test": 0.1}])
 def test_fractions_that_are_no_three_numbers(fractions):
     with pytest.raises(ValueError, match="fractions must be three positive numbers that sum to 1, not"):
-        ratio_split(Sequences.from_lists(["ab"] * 10), fractions)
+        data.ratio_split(data.Sequences.from_lists(["ab"] * 10), fractions)
     with pytest.raises(ValueError, match="must be a number, but got 'a'"):
-        tail_split(Sequences.from_lists([range(100)]), "a")
+        data.tail_split(data.Sequences.from_lists([range(100)]), "a")
 
 
 @pytest.mark.parametrize("fractions", [(0, 0.1), (0.5, 0.5), (0.1, -0.1)])
 def test_tail_split_bad_fractions(fractions):
     with pytest.raises(ValueError, match="sum to less than 1"):
-        tail_split(Sequences.from_lists(["ab"]), *fractions)
+        data.tail_split(data.Sequences.from_lists(["ab"]), *fractions)
 
 
 def test_tail_split_of_sequences_that_are_too_short():
     message = "validation part would be empty: 0.05 of the longest .* of 39 items"
     with pytest.raises(ValueError, match=message):
-        tail_split(Sequences.from_lists([range(39)]), 0.05, 0.1)
+        data.tail_split(data.Sequences.from_lists([range(39)]), 0.05, 0.1)
     with pytest.raises(ValueError, match="test part would be empty: 0.05 of .* of 39 items, are fewer than"):
-        tail_split(Sequences.from_lists([range(39)]), 0.1, 0.05)
+        data.tail_split(data.Sequences.from_lists([range(39)]), 0.1, 0.05)
     with pytest.raises(ValueError, match="of 0 items"):
-        tail_split(Sequences.from_lists([]))
-    assert len(tail_split(Sequences.from_lists([range(40)]), 0.05, 0.05).test[0]) == 2
+        data.tail_split(data.Sequences.from_lists([]))
+    assert len(data.tail_split(data.Sequences.from_lists([range(40)]), 0.05, 0.05).test[0]) == 2
