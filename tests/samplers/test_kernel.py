@@ -1,20 +1,8 @@
 import numpy as np
 import pytest
+import sampler_checks as checks
 import tensorflow as tf
 from long_cases import long_after
-from sampler_checks import (
-    all_probs,
-    built,
-    check_distribution,
-    clustered,
-    head_of,
-    labels_for,
-    log_expected_count,
-    p_value,
-    queries,
-    refreshed,
-    sample,
-)
 
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
@@ -58,72 +46,72 @@ BY_HAND = {Sphere: sphere_probs, RFF: rff_probs}
 
 @pytest.mark.parametrize("num_classes", long_after(2, 50, 1, 3, 1000))
 def test_distribution_before_and_after_refresh(kind, num_classes):
-    sampler, vectors = built(make(kind), num_classes, 7), clustered(num_classes, 7)
-    np.testing.assert_allclose(all_probs(sampler, queries(2, 7)), 1 / num_classes, rtol=1e-5)
-    check_distribution(sampler, 7)
-    sampler.refresh(head_of(vectors))
-    query = queries(3, 7)
+    sampler, vectors = checks.built(make(kind), num_classes, 7), checks.clustered(num_classes, 7)
+    np.testing.assert_allclose(checks.all_probs(sampler, checks.queries(2, 7)), 1 / num_classes, rtol=1e-5)
+    checks.check_distribution(sampler, 7)
+    sampler.refresh(checks.head_of(vectors))
+    query = checks.queries(3, 7)
     want = BY_HAND[kind](sampler, query, vectors)
-    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-9)
-    check_distribution(sampler, 7)
+    np.testing.assert_allclose(checks.all_probs(sampler, query), want, rtol=1e-3, atol=1e-9)
+    checks.check_distribution(sampler, 7)
     assert num_classes < 50 or want.max() > 2 / num_classes
 
 
 @pytest.mark.long
 def test_distribution_over_many_classes(kind):
-    sampler = refreshed(make(kind, 50), clustered(20_000, 16, num_clusters=40, scale=0.7))
+    sampler = checks.refreshed(make(kind, 50), checks.clustered(20_000, 16, num_clusters=40, scale=0.7))
     assert sampler.sums.shape[0] > 100
-    check_distribution(sampler, 16, num_draws=1_000_000)
+    checks.check_distribution(sampler, 16, num_draws=1_000_000)
 
 
 @pytest.mark.parametrize("with_index", [False, True])
 def test_shared_draws_come_from_the_mean_query(kind, with_index):
-    vectors = clustered(60, 6) if with_index else np.zeros((60, 6), np.float32)
-    sampler = refreshed(make(kind, 50_000, shared=True), vectors)
-    check_distribution(sampler, 6)
-    query = queries(4, 6)
+    vectors = checks.clustered(60, 6) if with_index else np.zeros((60, 6), np.float32)
+    sampler = checks.refreshed(make(kind, 50_000, shared=True), vectors)
+    checks.check_distribution(sampler, 6)
+    query = checks.queries(4, 6)
     want = BY_HAND[kind](sampler, query.mean(0, keepdims=True), vectors)
-    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-4)
+    np.testing.assert_allclose(checks.all_probs(sampler, query), want, rtol=1e-4)
     labels = tf.constant([[0, -1], [3, 4], [5, 6], [59, 0]])
-    counts = log_expected_count(sampler, query, labels, labels)
+    counts = checks.log_expected_count(sampler, query, labels, labels)
     np.testing.assert_allclose(np.exp(counts), 50_000 * want[0][np.maximum(labels, 0)], rtol=1e-4)
 
 
 def test_sphere_squares_the_logit_of_the_head_with_bias_and_temperature():
-    vectors = clustered(30, 5)
-    head = head_of(vectors, normalize=True, temperature=0.3, use_bias=True)
-    tf_variable(head.bias).assign(queries(1, 30)[0])
-    sampler, query = refreshed(make(Sphere, alpha=3.0), head), queries(3, 5)
+    vectors = checks.clustered(30, 5)
+    head = checks.head_of(vectors, normalize=True, temperature=0.3, use_bias=True)
+    tf_variable(head.bias).assign(checks.queries(1, 30)[0])
+    sampler, query = checks.refreshed(make(Sphere, alpha=3.0), head), checks.queries(3, 5)
     weights = 3.0 * head(query).numpy().astype(np.float64) ** 2 + 1
-    found = all_probs(sampler, head.effective_query(query).numpy())
+    found = checks.all_probs(sampler, head.effective_query(query).numpy())
     np.testing.assert_allclose(found, weights / weights.sum(1, keepdims=True), rtol=1e-4)
 
 
 @pytest.mark.long
 def test_rff_knows_directions_only_and_follows_the_softmax_of_their_cosines():
-    vectors = clustered(400, 8)
+    vectors = checks.clustered(400, 8)
     options = {"num_features": 20_000, "nu": 3.0}
-    sampler, query = refreshed(make(RFF, **options), vectors), queries(4, 8)
-    found = all_probs(sampler, query)
+    sampler, query = checks.refreshed(make(RFF, **options), vectors), checks.queries(4, 8)
+    found = checks.all_probs(sampler, query)
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (query, vectors)]
     cosines = unit[0] @ unit[1].T
     target = np.exp(3.0 * cosines)
     for ratio, ahead in zip(found / target, cosines > 0.1, strict=True):  # the others are near the floor
         assert ratio[ahead].std() < 0.15 * ratio[ahead].mean()
-    np.testing.assert_allclose(all_probs(sampler, 7 * query), found, rtol=1e-3)
-    shorter = refreshed(make(RFF, **options), 0.1 * vectors)
-    np.testing.assert_allclose(all_probs(shorter, query), found, rtol=1e-3)
+    np.testing.assert_allclose(checks.all_probs(sampler, 7 * query), found, rtol=1e-3)
+    shorter = checks.refreshed(make(RFF, **options), 0.1 * vectors)
+    np.testing.assert_allclose(checks.all_probs(shorter, query), found, rtol=1e-3)
 
 
 def test_a_query_that_no_class_answers_still_draws(kind):
     """Orthogonal to all vectors, where rounding could make a mass negative; and no query at all, zeros."""
     vectors = np.zeros((300, 6), np.float32)
-    vectors[:, :3] = 30 * clustered(300, 3)
-    sampler, query = refreshed(make(kind), vectors), np.zeros((400, 6), np.float32)
-    query[:200, 3:] = 30 * queries(200, 3)
-    probs = all_probs(sampler, query)
+    vectors[:, :3] = 30 * checks.clustered(300, 3)
+    sampler, query = checks.refreshed(make(kind), vectors), np.zeros((400, 6), np.float32)
+    query[:200, 3:] = 30 * checks.queries(200, 3)
+    probs = checks.all_probs(sampler, query)
     np.testing.assert_allclose(probs.sum(1), 1, atol=1e-5)
-    ids, counted = sample(sampler, tf.constant(query), labels_for(query))
+    ids, counted = checks.sample(sampler, tf.constant(query), checks.labels_for(query))
     np.testing.assert_allclose(np.exp(counted) / 10, np.take_along_axis(probs, ids.numpy(), 1), rtol=1e-3)
     if kind is Sphere:
         np.testing.assert_allclose(probs, 1 / 300, rtol=1e-3)
@@ -132,42 +120,42 @@ def test_a_query_that_no_class_answers_still_draws(kind):
 def test_a_sparse_head_is_drawn_from_by_its_projection(kind):
     head = UniformSparseHead(200, fan_in=4, seed=3)
     head.build((None, 20))
-    sampler = refreshed(make(kind), head)
-    query = head.effective_query(queries(2, 20)).numpy()
+    sampler = checks.refreshed(make(kind), head)
+    query = head.effective_query(checks.queries(2, 20)).numpy()
     want = BY_HAND[kind](sampler, query, head.class_vectors(0, 200).numpy())
-    np.testing.assert_allclose(all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
+    np.testing.assert_allclose(checks.all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
 
 
 def test_beside_its_siblings_in_a_mixture():
     parts = [make(Sphere, 6), make(RFF, 4), MIDX(5, num_codewords=4, seed=1)]
     parts += [LogUniform(3, seed=2), Uniform(2, shared=True, seed=3)]
-    vectors = clustered(40, 5)
-    mixture = refreshed(Mixture(parts), vectors)
-    query = np.repeat(queries(1, 5), 10_000, axis=0)
-    labels, every = labels_for(query), tf.range(40)[tf.newaxis]
-    counts = np.exp(log_expected_count(mixture, query[:1], labels[:1], every))[0]
+    vectors = checks.clustered(40, 5)
+    mixture = checks.refreshed(Mixture(parts), vectors)
+    query = np.repeat(checks.queries(1, 5), 10_000, axis=0)
+    labels, every = checks.labels_for(query), tf.range(40)[tf.newaxis]
+    counts = np.exp(checks.log_expected_count(mixture, query[:1], labels[:1], every))[0]
     sphere, rff = mixture.samplers[:2]
     kernels = 6 * sphere_probs(sphere, query[:1], vectors)[0] + 4 * rff_probs(rff, query[:1], vectors)[0]
     np.testing.assert_allclose((counts - kernels).sum(), 10, rtol=1e-3)
-    ids, counted = sample(mixture, tf.constant(query), labels)
+    ids, counted = checks.sample(mixture, tf.constant(query), labels)
     assert ids.shape == counted.shape == (10_000, 20)
     np.testing.assert_allclose(counted, np.log(counts)[ids], atol=1e-3)
-    assert p_value(ids.numpy()[:, :10].ravel(), kernels) > 1e-3
+    assert checks.p_value(ids.numpy()[:, :10].ravel(), kernels) > 1e-3
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_ids_shared_by_all_queries(kind, shared):
-    vectors, query = clustered(30, 5), queries(3, 5)
-    sampler = refreshed(make(kind, shared=shared), vectors)
+    vectors, query = checks.clustered(30, 5), checks.queries(3, 5)
+    sampler = checks.refreshed(make(kind, shared=shared), vectors)
     found = np.exp(sampler.log_prob(tf.constant(query), tf.constant([4, 0, 29])))
-    want = all_probs(sampler, query)[:, [4, 0, 29]]
+    want = checks.all_probs(sampler, query)[:, [4, 0, 29]]
     np.testing.assert_allclose(found, want[0] if shared else want, rtol=1e-5)
 
 
 def test_one_omega_for_all_vectors_drawn_from_the_seed():
     directions = []
     for seed in (1, 1, 2):
-        sampler = built(RFF(2, num_features=3000, nu=9.0, seed=seed), 5, 4)
+        sampler = checks.built(RFF(2, num_features=3000, nu=9.0, seed=seed), 5, 4)
         directions.append(tf_variable(sampler.directions).numpy())
     np.testing.assert_array_equal(directions[0], directions[1])
     assert directions[0].shape == (4, 3000) and (directions[0] != directions[2]).all()
