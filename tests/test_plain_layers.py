@@ -1,18 +1,9 @@
 """Heads, losses and metrics as plain parts of Sequential and functional models, without ExtremeClassifier."""
 
+import classifier_checks as checks
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import (
-    DIM,
-    NUM_CLASSES,
-    dense_encoder,
-    features,
-    learnable,
-    log_softmax,
-    ranking,
-    repeated,
-)
 from long_cases import long_after
 
 import tfxc
@@ -22,15 +13,15 @@ from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.metrics import NDCGAtK, RecallAtK
 
 HEADS = {
-    "dense": lambda: DenseHead(NUM_CLASSES, use_bias=True),
-    "sparse": lambda: UniformSparseHead(NUM_CLASSES, fan_in=8, use_bias=True, seed=1),
+    "dense": lambda: DenseHead(checks.NUM_CLASSES, use_bias=True),
+    "sparse": lambda: UniformSparseHead(checks.NUM_CLASSES, fan_in=8, use_bias=True, seed=1),
 }
 EVERY_HEAD = pytest.mark.parametrize("name", long_after(1, "dense", "sparse"))
 
 
 def compiled(head, loss=None, **options):
     model = keras.Sequential(
-        [keras.Input((DIM,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(16), head]
+        [keras.Input((checks.DIM,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(16), head]
     )
     options = {"metrics": [RecallAtK(2)], **options}
     model.compile(tfxc.optimizers.LazyAdam(0.02), loss=loss or SoftmaxCrossentropy(), **options)
@@ -41,18 +32,20 @@ def compiled(head, loss=None, **options):
 @pytest.mark.both_keras
 @EVERY_HEAD
 def test_a_sequential_model_trains_evaluates_and_is_saved(name, reloaded):
-    model, (x, y) = compiled(HEADS[name]()), learnable(128)
-    assert model.output_shape == (None, NUM_CLASSES)
-    model.fit(*repeated(20, x, y), batch_size=32, verbose=0)
+    model, (x, y) = compiled(HEADS[name]()), checks.learnable(128)
+    assert model.output_shape == (None, checks.NUM_CLASSES)
+    model.fit(*checks.repeated(20, x, y), batch_size=32, verbose=0)
     logits = model(x).numpy().astype(np.float64)
-    hit = (ranking(logits, 2) == y[:, np.newaxis]).any(1)
+    hit = (checks.ranking(logits, 2) == y[:, np.newaxis]).any(1)
     assert hit.mean() > 0.6
     loaded = reloaded(model)
     np.testing.assert_array_equal(loaded(x), model(x))
     if name != "dense":
         return  # what it is compiled with sees the logits alone
     result = model.evaluate(x, y, return_dict=True, verbose=0)
-    np.testing.assert_allclose(result["loss"], -log_softmax(logits)[np.arange(128), y].mean(), rtol=1e-4)
+    np.testing.assert_allclose(
+        result["loss"], -checks.log_softmax(logits)[np.arange(128), y].mean(), rtol=1e-4
+    )
     np.testing.assert_allclose(result["recall_at_2"], hit.mean(), rtol=1e-6)
     assert loaded.evaluate(x, y, return_dict=True, verbose=0) == result
 
@@ -60,26 +53,26 @@ def test_a_sequential_model_trains_evaluates_and_is_saved(name, reloaded):
 @pytest.mark.parametrize("loss", long_after(1, SquaredHinge(), BinaryCrossentropy()), ids=["hinge", "binary"])
 def test_several_labels(loss):
     model, labels = compiled(HEADS["dense"](), loss), np.array([[3, -1], [1, 7], [-1, -1], [24, 0]])
-    x = features(4)
+    x = checks.features(4)
     want = loss(labels, model(x))
     np.testing.assert_allclose(
         model.evaluate(x, labels, return_dict=True, verbose=0)["loss"], want, rtol=1e-5
     )
     if loss.name != "binary_crossentropy":
         return  # Keras differentiates one as the other
-    model.fit(*repeated(40, x, labels), batch_size=4, verbose=0)
+    model.fit(*checks.repeated(40, x, labels), batch_size=4, verbose=0)
     assert model.evaluate(x, labels, verbose=0)[1] == 1.0
 
 
 def test_class_weight_and_sample_weight():
-    x, y = features(8), np.array([0, 1, 2, 3, 3, 2, 1, 0])
-    by_class = {i: 1.0 + i for i in range(NUM_CLASSES)}
+    x, y = checks.features(8), np.array([0, 1, 2, 3, 3, 2, 1, 0])
+    by_class = {i: 1.0 + i for i in range(checks.NUM_CLASSES)}
     weights = np.array([by_class[label] for label in y])
     model = compiled(HEADS["dense"](), metrics=[], weighted_metrics=[RecallAtK(2)])
-    log_probs = log_softmax(model(x).numpy().astype(np.float64))
+    log_probs = checks.log_softmax(model(x).numpy().astype(np.float64))
     want = np.mean(weights * -log_probs[np.arange(8), y])
     result = model.evaluate(x, y, sample_weight=weights, return_dict=True, verbose=0)
-    hit = (ranking(log_probs, 2) == y[:, np.newaxis]).any(1)
+    hit = (checks.ranking(log_probs, 2) == y[:, np.newaxis]).any(1)
     np.testing.assert_allclose(result["loss"], want, rtol=1e-5)
     np.testing.assert_allclose(result["recall_at_2"], np.average(hit, weights=weights), rtol=1e-5)
     history = model.fit(x, y, class_weight=by_class, batch_size=8, verbose=0).history
@@ -90,26 +83,26 @@ def test_class_weight_and_sample_weight():
 def test_sequences():
     history = np.array([[0, 0, 4, 9], [3, 1, 2, 8], [7, 7, 7, 7]])
     labels = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
-    table = keras.layers.Embedding(10, DIM, mask_zero=True)
-    layers = [table, keras.layers.Dense(DIM), DenseHead(NUM_CLASSES)]
+    table = keras.layers.Embedding(10, checks.DIM, mask_zero=True)
+    layers = [table, keras.layers.Dense(checks.DIM), DenseHead(checks.NUM_CLASSES)]
     model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
     model.compile(tfxc.optimizers.LazyAdam(0.05), SoftmaxCrossentropy(), metrics=[NDCGAtK(3)])
     keep = (history > 0) & (labels >= 0)
     logits = model.predict(history, verbose=0).astype(np.float64)[keep]
-    want = -log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
-    rank = np.argmax(ranking(logits, NUM_CLASSES) == labels[keep][:, np.newaxis], axis=1)
+    want = -checks.log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
+    rank = np.argmax(checks.ranking(logits, checks.NUM_CLASSES) == labels[keep][:, np.newaxis], axis=1)
     ndcg = np.where(rank < 3, 1 / np.log2(rank + 2), 0)
     result = model.evaluate(history, labels, return_dict=True, verbose=0)
     np.testing.assert_allclose([result["loss"], result["ndcg_at_3"]], [want.mean(), ndcg.mean()], rtol=1e-4)
-    model.fit(*repeated(30, history, labels), batch_size=3, verbose=0)
+    model.fit(*checks.repeated(30, history, labels), batch_size=3, verbose=0)
     assert model.evaluate(history, labels, verbose=0)[0] < 0.5 * want.mean()
 
 
 def two_outputs():
-    inputs = keras.Input((DIM,))
-    query = dense_encoder()(inputs)
+    inputs = keras.Input((checks.DIM,))
+    query = checks.dense_encoder()(inputs)
     outputs = {
-        "item": DenseHead(NUM_CLASSES, name="item")(query),
+        "item": DenseHead(checks.NUM_CLASSES, name="item")(query),
         "price": keras.layers.Dense(1, name="price")(query),
     }
     model = keras.Model(inputs, outputs)
@@ -126,10 +119,10 @@ def two_outputs():
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_one_output_of_several():
-    model, (x, item) = two_outputs(), learnable(128)
+    model, (x, item) = two_outputs(), checks.learnable(128)
     targets = {"item": item, "price": x[:, :1].copy()}
     outputs = {name: output.numpy() for name, output in model(x).items()}
-    log_probs = log_softmax(outputs["item"].astype(np.float64))
+    log_probs = checks.log_softmax(outputs["item"].astype(np.float64))
     want = (
         -log_probs[np.arange(128), item].mean() + 0.5 * np.square(outputs["price"] - targets["price"]).mean()
     )
@@ -146,12 +139,12 @@ def test_one_output_of_several():
 @EVERY_HEAD
 def test_mixed_precision(name):
     policy = "mixed_bfloat16" if IS_KERAS_3 else keras.mixed_precision.Policy("mixed_bfloat16")
-    inputs = keras.Input((DIM,))
+    inputs = keras.Input((checks.DIM,))
     hidden = keras.layers.Dense(16, activation="relu", dtype=policy)(inputs)
     head = HEADS[name]()
     model = keras.Model(inputs, type(head).from_config({**head.get_config(), "dtype": policy})(hidden))
     model.compile(tfxc.optimizers.LazyAdam(0.02), SoftmaxCrossentropy(), metrics=[RecallAtK(1)])
-    x, y = learnable(64)
+    x, y = checks.learnable(64)
     losses = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
     assert model(x).dtype == tf.float32
