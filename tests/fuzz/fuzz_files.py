@@ -26,35 +26,15 @@ NAMES = [
     *['"a"', '"a""b"', '"x \\"q\\" y"', '"a\nb"', '"a,b"', ' "a" ', '"open', 'in"side', "user_id:token", "{"],
 ]
 TIMES = [
-    *[
-        "1",
-        "2",
-        "2.5",
-        "20240501",
-        "2024-05-01",
-        "2024-05-01 12:00 UTC",
-        "2024-05-01T12:00:00.5+00",
-        "05/01/2024",
-    ],
-    *[
-        "2016-12-31T23:59:60",
-        "1714564800000",
-        "1714564800000000",
-        "1714564800000000001",
-        "12:00",
-        "43200000",
-        "nan",
-    ],
+    *["1", "2", "2.5", "20240501", "2024-05-01", "2024-05-01 12:00 UTC", "2024-05-01T12:00:00.5+00"],
+    *["05/01/2024", "2016-12-31T23:59:60", "1714564800000", "1714564800000000", "1714564800000000001"],
+    *["12:00", "43200000", "nan"],
     *["-1", "1e9", "", " ", "NULL", "9999-12-31T23:59:60", "1_0", "\u0663", "24:00:00", "1" * 400],
 ]
 HEADERS = [
-    "user,item,time",
-    " user , item,time ",
-    "user:token,item:token,time:float",
-    "time,user,item",
-    "user,item",
+    *["user,item,time", " user , item,time ", "user:token,item:token,time:float", "time,user,item"],
+    *["user,item", "user,user,item", "user,item,time,price,price", "", "a,b,c"],
 ]
-HEADERS += ["user,user,item", "user,item,time,price,price", "", "a,b,c"]
 OPTIONS = {
     "ties": [None, "order", "random"],
     "missing": [(), ("NULL", r"\N", "")],
@@ -62,21 +42,8 @@ OPTIONS = {
     "time_format": [None, None, None, "ms", "ns", "s", "%Y%m%d", "%d/%m/%Y"],
 }
 POINTS = [
-    "0:1",
-    "1:.5",
-    "2: 1",
-    " ",
-    "0,1",
-    "0.0",
-    "1,",
-    "9:1",
-    "1:nan",
-    "1:1e40",
-    "x",
-    "-1:1",
-    "1",
-    "1:1:1",
-    "\u0661:1",
+    *["0:1", "1:.5", "2: 1", " ", "0,1", "0.0", "1,", "9:1", "1:nan", "1:1e40"],
+    *["x", "-1:1", "1", "1:1:1", "\u0661:1"],
 ]
 
 
@@ -123,17 +90,13 @@ def bytes_of(arrays, suffix):
     """A binary file: Parquet of a log, or an array."""
     file, size = io.BytesIO(), int(arrays.random.integers(0, 5))
     if suffix == ".parquet":
-        kind = arrays.pick(
-            [pa.binary(), pa.string(), pa.int8(), pa.float64(), pa.decimal128(9, 1), pa.null()]
-        )
-        value = {"binary": b"7", "string": "7", "null": None}.get(
-            str(kind), Decimal(7) if "decimal" in str(kind) else 7
-        )
+        values = {pa.binary(): b"7", pa.string(): "7", pa.int8(): 7, pa.float64(): 7}
+        values |= {pa.decimal128(9, 1): Decimal(7), pa.null(): None}
+        kind = arrays.pick([*values])
         times = np.arange(size) * 10 ** int(arrays.random.integers(0, 17))
         users = [f"u{i}" for i in range(size)]
-        pa.parquet.write_table(
-            pa.table({"user": users, "item": pa.array([value] * size, kind), "time": times}), file
-        )
+        items = pa.array([values[kind]] * size, kind)
+        pa.parquet.write_table(pa.table({"user": users, "item": items, "time": times}), file)
     elif suffix == ".npz":
         scipy.sparse.save_npz(file, scipy.sparse.csr_matrix(np.eye(size + 1)))
     else:
@@ -160,9 +123,8 @@ def check_names(log, content, name):
     doubled = content.replace('""', '"')
     for own in [*log.vocabulary.names, *log.user_ids]:
         escaped = [json.dumps(own, ensure_ascii=to_ascii)[1:-1] for to_ascii in (True, False)]
-        assert own in doubled or any(form in content for form in [own, *escaped]), (
-            f"{name}: {own!r} is no name"
-        )
+        known = own in doubled or any(form in content for form in [own, *escaped])
+        assert known, f"{name}: {own!r} is no name"
 
 
 def check_log(path, content, options, on_error, arrays):
@@ -237,9 +199,8 @@ def odd_files(suffix, packed, damage, seed):
         content = make(arrays, suffix)
         options = {name: arrays.pick(choices) for name, choices in OPTIONS.items()}
         if isinstance(content, str):
-            content = content.encode(
-                options["encoding"] if arrays.chance(0.5) and options["encoding"] else "utf-8", "replace"
-            )
+            encoding = arrays.chance(0.5) and options["encoding"]
+            content = content.encode(encoding or "utf-8", "replace")
         content = damaged(arrays, content, damage)
         path = Path(folder, "file" + suffix)
         write(path, content)
