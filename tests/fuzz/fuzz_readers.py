@@ -17,19 +17,8 @@ from tfxc.mining.hard_negative_table import HardNegativeTable
 WORDS = [
     *["a", "b", "c", "tea", "milk", "1", "2", "3", "0", "17"],
     *["", " ", "\t", ",", ":", '"', "'", "\\", "\\n", "=", "=== x ===", "<unk>", "#"],
-    *[
-        "nan",
-        "inf",
-        "-1",
-        "1e400",
-        "1e-400",
-        "0x10",
-        "1_0",
-        "99999999999999999999",
-        "2147483648",
-        "-0",
-        "1.5",
-    ],
+    *["nan", "inf", "-1", "1e400", "1e-400", "0x10", "1_0", "99999999999999999999", "2147483648"],
+    *["-0", "1.5"],
     *["2020-01-01", "2020-13-45", "0001-01-01", "9999-12-31T23:59:59.999999+23:59", "1e308", "-1e308"],
     *["\x00", "\u2028", "\x85", "\ufeff", "é", "ß", "\U0001f600", "İ", "٣", "²", "x" * 300],
 ]
@@ -83,11 +72,8 @@ def check_sequences(sequences, name):
     assert len(sequences.items) and len(sequences.vocabulary)
     parts = sequences.items, sequences.offsets, sequences.vocabulary, sequences.user_ids, sequences.times
     data.Sequences(*parts)
-    assert (
-        sequences.user_ids is None
-        or len(set(sequences.user_ids)) == len(sequences.user_ids)
-        or name == "read_text"
-    )
+    user_ids = sequences.user_ids or []
+    assert len(set(user_ids)) == len(user_ids) or name == "read_text"
 
 
 @fuzz(
