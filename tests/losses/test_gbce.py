@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from long_cases import long_after
 from loss_checks import binary_reference, logits_for, no_hits, sampled_losses, softplus
-from sampler_checks import log_expected_count
+from sampler_checks import built, log_expected_count
 
 from tfxc.losses import GBCE, BinaryCrossentropy
 from tfxc.samplers import InBatch, Uniform, Unigram
@@ -85,8 +85,7 @@ def test_edges():
     none = Scored(tf.fill([1, 3], MASKED_LOGIT), tf.math.log([3.0]))
     found = GBCE().sampled(everything, none, tf.constant([[True]]), no_hits(none))
     np.testing.assert_allclose(found, [2.5 * softplus(-0.5) / 4], rtol=1e-6)
-    sampler = InBatch(None, counts=np.ones(4))
-    sampler.build((4, 2))
+    sampler = built(InBatch(None, counts=np.ones(4)), 4, 2)
     labels = tf.constant([[-1], [-1]])
     losses = sampled_losses(GBCE(), sampler, tf.zeros([2, 2]), tf.constant(logits_for(2, 4)), labels)
     np.testing.assert_array_equal(losses, [0, 0])

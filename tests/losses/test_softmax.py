@@ -4,6 +4,7 @@ import tensorflow as tf
 from long_cases import long_after
 from loss_checks import (
     CASES,
+    check_over_classes,
     logits_for,
     no_hits,
     positives_of,
@@ -14,12 +15,10 @@ from loss_checks import (
     value_and_gradient,
 )
 from memory_checks import all_shapes
-from sampler_checks import log_expected_count
+from sampler_checks import built, log_expected_count, refreshed
 
 from tfxc._keras import keras
-from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
-from tfxc.layers import DenseHead
 from tfxc.losses import SoftmaxCrossentropy
 from tfxc.samplers import MIDX, InBatch, LogUniform, Uniform
 from tfxc.scored import MASKED_LOGIT, Scored
@@ -30,11 +29,7 @@ LABELS = pytest.mark.parametrize("labels", CASES.values(), ids=CASES)
 @LABELS
 @pytest.mark.parametrize("scale", [1.0, 40.0])
 def test_value_and_gradient(labels, scale):
-    logits = logits_for(5, 7, scale)
-    losses, gradients = value_and_gradient(lambda x: SoftmaxCrossentropy().call(np.array(labels), x), logits)
-    want, want_gradients = softmax_reference(logits, labels)
-    np.testing.assert_allclose(losses, want, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(gradients, want_gradients, atol=1e-5)
+    check_over_classes(SoftmaxCrossentropy(), softmax_reference, labels, scale)
 
 
 def test_labels_of_rank_one_and_one_class():
@@ -126,8 +121,7 @@ def test_smoothed_as_keras_smooths():
 @pytest.mark.parametrize("labels", [[3], [1, 5], [-1, -1]])
 def test_draws_estimate_the_smoothing_without_bias(estimator, labels):
     logits, query = logits_for(1, 9)[0], np.array([0.5, -1.0], np.float32)
-    sampler = LogUniform(4, seed=3)
-    sampler.build((9, 2))
+    sampler = built(LogUniform(4, seed=3), 9, 2)
 
     def smoothed(share):
         sampler.counter.assign(0)  # the same draws
@@ -145,14 +139,11 @@ def test_draws_estimate_the_smoothing_without_bias(estimator, labels):
 
 def test_the_filter_changes_no_loss_of_given_logits():
     logits, labels = logits_for(5, 7), np.array(CASES["one"])
-    for one, other in zip(
-        *(
-            value_and_gradient(lambda x, loss=loss: loss.call(labels, x), logits)
-            for loss in (SoftmaxCrossentropy(), SoftmaxCrossentropy(filter_below=0.5))
-        ),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(one, other)
+    plain, filtered = (
+        value_and_gradient(lambda x, loss=loss: loss.call(labels, x), logits)
+        for loss in (SoftmaxCrossentropy(), SoftmaxCrossentropy(filter_below=0.5))
+    )
+    tf.nest.map_structure(np.testing.assert_array_equal, filtered, plain)
 
 
 def by_hand(estimator, hits, label_slots=None, **options):
@@ -261,8 +252,7 @@ def test_estimators_are_tensorflows(name):
     random = np.random.default_rng(0)
     table, query = (tf.constant(random.normal(size=(n, 4)), tf.float32) for n in (12, 5))
     labels, ids = tf.constant([[3], [0], [7], [7], [11]]), tf.constant([7, 2, 2, 5, 0])
-    sampler = LogUniform(5, shared=True, seed=0)
-    sampler.build((12, 4))
+    sampler = built(LogUniform(5, shared=True, seed=0), 12, 4)
     counted, own_count = (log_expected_count(sampler, query, labels, asked) for asked in (ids, labels))
     theirs = tf.nn.nce_loss if name == "nce" else tf.nn.sampled_softmax_loss
     values = ids, tf.exp(own_count), tf.exp(counted)
@@ -292,11 +282,7 @@ def decoupled_reference(logits, labels):
 
 @LABELS
 def test_decoupled_over_all_classes(labels):
-    logits, loss = logits_for(5, 7), SoftmaxCrossentropy(decoupled=True)
-    losses, gradients = value_and_gradient(lambda x: loss.call(np.array(labels), x), logits)
-    want, want_gradients = decoupled_reference(logits, labels)
-    np.testing.assert_allclose(losses, want, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(gradients, want_gradients, atol=1e-5)
+    check_over_classes(SoftmaxCrossentropy(decoupled=True), decoupled_reference, labels, rtol=1e-4)
 
 
 @pytest.mark.parametrize("labels", [[4], [1, 4, 6], [0, 1, 2, 3, 4, 5, 6]])
@@ -381,8 +367,7 @@ def test_an_infinite_logit_is_an_infinite_loss_and_never_nan(estimator):
 
 @pytest.mark.parametrize("estimator", ["ranking", "partition", "nce"])
 def test_a_batch_without_candidates(estimator):
-    sampler = InBatch(None, counts=np.ones(4))
-    sampler.build((4, 2))
+    sampler = built(InBatch(None, counts=np.ones(4)), 4, 2)
     loss, labels = SoftmaxCrossentropy(estimator=estimator), tf.constant([[-1], [-1]])
     losses, gradients = value_and_gradient(
         lambda logits: sampled_losses(loss, sampler, tf.zeros([2, 2]), logits, labels), logits_for(2, 4)
@@ -393,13 +378,7 @@ def test_a_batch_without_candidates(estimator):
 
 def midx_of(logits, num_negatives):
     """A MIDX over one-dimensional class vectors: its query is the number 1, its logits these, quantised."""
-    head = DenseHead(len(logits))
-    head.build((None, 1))
-    tf_variable(head.table).assign(logits[:, np.newaxis])
-    sampler = MIDX(num_negatives, num_codewords=2, seed=1)
-    sampler.build((len(logits), 1))
-    sampler.refresh(head)
-    return sampler
+    return refreshed(MIDX(num_negatives, num_codewords=2, seed=1), logits[:, np.newaxis])
 
 
 @pytest.mark.parametrize("proposal", long_after(1, "midx", "uniform"))
@@ -408,9 +387,8 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
     want = np.append(*softmax_reference(logits[np.newaxis], [labels]))
     biases, errors = [], []
     for num_negatives in (10, 40, 160):
-        sampler = Uniform(num_negatives, seed=1) if proposal == "uniform" else midx_of(logits, num_negatives)
-        if not sampler.built:
-            sampler.build((12, 1))
+        uniform = built(Uniform(num_negatives, seed=1), 12, 1)
+        sampler = uniform if proposal == "uniform" else midx_of(logits, num_negatives)
         loss = SoftmaxCrossentropy(estimator="partition")
         mean, error = sampled_statistics(
             loss, sampler, np.ones(1, np.float32), logits, labels, copies=2_000_000 // num_negatives
@@ -426,8 +404,7 @@ def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
 @pytest.mark.traced
 def test_training_converges_to_the_frequencies_of_the_data():
     target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
-    sampler = Uniform(3, seed=0)
-    sampler.build((30, 1))
+    sampler = built(Uniform(3, seed=0), 30, 1)
     loss, table = SoftmaxCrossentropy(), tf.Variable(tf.zeros([30]))
     optimum = -np.sum(target * np.log(target))
 
@@ -453,10 +430,8 @@ def test_training_converges_to_the_frequencies_of_the_data():
 def test_a_positive_that_is_never_drawn_trains_uncorrected():
     never, certain = (Scored(tf.constant([[1.0]]), tf.constant([[count]])) for count in (float("-inf"), 0.0))
     negatives = Scored(tf.constant([[0.5]]), tf.constant([[0.0]]))
-    losses = [
-        SoftmaxCrossentropy().sampled(own, negatives, tf.constant([[True]]), no_hits(negatives))
-        for own in (never, certain)
-    ]
+    given = negatives, tf.constant([[True]]), no_hits(negatives)
+    losses = [SoftmaxCrossentropy().sampled(own, *given) for own in (never, certain)]
     np.testing.assert_allclose(losses, np.log1p(np.exp(-0.5)), rtol=1e-6)
 
 

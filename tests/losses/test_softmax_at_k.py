@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import learnable, make_model
 from loss_checks import logits_for, no_hits, sampled_losses
-from sampler_checks import clustered, head_of, queries
+from sampler_checks import clustered, head_of, queries, refreshed
 
 import tfxc
 from tfxc.losses import SoftmaxAtK, SoftmaxCrossentropy
@@ -63,10 +63,8 @@ def test_of_every_class_drawn_once_the_threshold_is_the_kth_largest(k):
     own = np.take_along_axis(logits, labels[:, np.newaxis], 1)
     hits = np.where(np.arange(7) == labels[:, np.newaxis], 0, -1).astype(np.int32)
     given = Scored(tf.constant(own), tf.zeros([9, 1])), Scored(tf.constant(logits), tf.zeros([]))
-    losses = [
-        loss.sampled(*given, tf.fill([9, 1], True), hits)
-        for loss in (SoftmaxAtK(k, 1.0), SoftmaxCrossentropy())
-    ]
+    kinds = SoftmaxAtK(k, 1.0), SoftmaxCrossentropy()
+    losses = [loss.sampled(*given, tf.fill([9, 1], True), hits) for loss in kinds]
     threshold = -np.sort(-logits, axis=1)[:, k - 1]
     np.testing.assert_allclose(losses[0], sigmoid(own[:, 0] - threshold) * losses[1], rtol=1e-5)
 
@@ -129,12 +127,8 @@ def test_what_is_refused(options, message):
 def test_where_fewer_than_k_classes_are_known_a_label_counts_in_full(masked):
     row = [5.0, 4.0, 3.0] + masked * [MASKED_LOGIT]
     negatives = Scored(tf.constant([row]), tf.zeros([1, len(row)]))
-    given = (
-        Scored(tf.constant([[0.0]]), tf.zeros([1, 1])),
-        negatives,
-        tf.constant([[True]]),
-        no_hits(negatives),
-    )
+    positives = Scored(tf.constant([[0.0]]), tf.zeros([1, 1]))
+    given = positives, negatives, tf.constant([[True]]), no_hits(negatives)
     want = SoftmaxCrossentropy(reduction="none").sampled(*given)
     np.testing.assert_allclose(SoftmaxAtK(20, reduction="none").sampled(*given), want, rtol=1e-6)
 
@@ -161,8 +155,7 @@ def test_beside_a_search_of_all_cells_the_threshold_is_the_kth_largest():
     logits, losses = head(query), []
     for loss in (SoftmaxAtK(10, 2.0), SoftmaxCrossentropy()):
         sampler = SearchedHardNegatives(10, num_uniform=20, num_cells=4, num_probes=4, seed=0)
-        sampler.build((2000, 8))
-        sampler.refresh(head)
+        refreshed(sampler, head)
         losses.append(sampled_losses(loss, sampler, tf.constant(query), logits, labels))
     own = tf.gather(logits, labels, batch_dims=1)[:, 0]
     weights = sigmoid((own - head.top_k(query, 10).scores[:, -1]) / 2)
