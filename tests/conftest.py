@@ -16,14 +16,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest  # noqa: E402
 
 # Programs, which tests run in a process of their own.
-collect_ignore = [
-    "kill_training.py",
-    "damage_files.py",
-    "two_devices.py",
-    "mutants.py",
-    "wheel.py",
-    "elsewhere.py",
-]
+PROGRAMS = "kill_training", "damage_files", "two_devices", "mutants", "wheel", "elsewhere"
+collect_ignore = [f"{name}.py" for name in PROGRAMS]
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,8 @@ import tokenize
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "tfxc"
-OF_KERAS = {
-    "build",
-    "call",
-    "compute_output_shape",
-    "from_config",
-    "get_config",
-    "load_own_variables",
-    "save_own_variables",
-}
+OF_KERAS = {"build", "call", "compute_output_shape", "from_config", "get_config"}
+OF_KERAS |= {"load_own_variables", "save_own_variables"}
 CONTRACTS = {
     "Head": "layers/head.py",
     "Sampler": "samplers/sampler.py",
