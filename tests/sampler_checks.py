@@ -39,9 +39,10 @@ def head_of(vectors, **options):
     return head
 
 
-def built(sampler, num_classes, dim):
-    sampler.build((num_classes, dim))
-    return sampler
+def built(layer, *shape):
+    """A layer that is built: of a sampler the shape is [L, D], of a head [None, D]."""
+    layer.build(shape)
+    return layer
 
 
 def refreshed(sampler, head):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from sampler_checks import head_of
+from sampler_checks import built, head_of
 from scipy.optimize import minimize
 
 import tfxc
@@ -139,8 +139,7 @@ class Replay(samplers.Sampler):
 def loss_of_logits(estimator, num_labels):
     """A traced function of logits [L], labels and draw to the loss and its gradient."""
     head, loss = head_of(np.zeros((NUM_CLASSES, 1), np.float32)), tfxc.losses.SoftmaxCrossentropy(estimator)
-    replay = Replay(1)
-    replay.build((NUM_CLASSES, 1))
+    replay = built(Replay(1), NUM_CLASSES, 1)
     table, floats = tf_variable(head.table), tf.TensorSpec([None, None])
     labels_like = tf.TensorSpec([None, num_labels], tf.int32)
     of_labels = tf.TensorSpec([None, num_labels])
@@ -188,8 +187,7 @@ def test_the_truth_is_fitted(name, estimator, num_labels):
     noisy = name in ("InBatch, draws", "Mixture")
     size = 16 if estimator != "partition" else 128
     truth = share_of_labels(num_labels)
-    sampler = SAMPLERS[name](size, truth)
-    sampler.build((NUM_CLASSES, QUERY.shape[1]))
+    sampler = built(SAMPLERS[name](size, truth), NUM_CLASSES, QUERY.shape[1])
     if "counting" in name:
         answers(sampler, labels_by_chance(8000, num_labels, seed=9), batch_size=100)
     sampler.refresh(index_head())

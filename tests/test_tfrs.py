@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, learnable, ranking
 from long_cases import long_after
+from sampler_checks import built
 from test_examples import BOOK, run
 
 import tfxc
@@ -23,8 +24,7 @@ COUNTS = np.random.default_rng(5).integers(1, 900, NUM_CLASSES).astype(np.float6
 
 
 def built_head(**options):
-    head = tfxc.layers.DenseHead(NUM_CLASSES, **options)
-    head.build((None, DIM))
+    head = built(tfxc.layers.DenseHead(NUM_CLASSES, **options), None, DIM)
     if head.use_bias:
         tf_variable(head.bias).assign(np.random.default_rng(6).normal(size=NUM_CLASSES))
     return head
@@ -64,8 +64,7 @@ def test_in_batch_is_the_softmax_of_the_retrieval_task(temperature, counts, weig
 def test_rare_candidates_are_not_clipped():
     """The retrieval task corrects every item rarer than one in a million alike."""
     counts = np.array([1.0, 50.0, 1e9])
-    sampler = tfxc.samplers.InBatch(counts=counts, smoothing=0)
-    sampler.build((3, DIM))
+    sampler = built(tfxc.samplers.InBatch(counts=counts, smoothing=0), 3, DIM)
     step = tfxc.samplers.Step(tf.zeros([3, DIM]), tf.constant([[0], [1], [2]]))
     log_expected_count = sampler.sample(step).label_log_expected_count[:, 0]
     np.testing.assert_allclose(log_expected_count[1] - log_expected_count[0], np.log(50), rtol=1e-5)

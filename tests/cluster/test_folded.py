@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from sampler_checks import queries
+from sampler_checks import built, queries
 from shards import in_shards
 from test_sharded_sampler import DIM, NUM_CLASSES, SAMPLERS, STARTS, made, table
 
@@ -18,8 +18,7 @@ from tfxc.scored import Scored
 
 
 def sharded_head(starts=STARTS):
-    head = tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True)
-    head.build((None, DIM - 1))
+    head = built(tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True), None, DIM - 1)
     tf_variable(head.table).assign(table()[:, :-1])
     tf_variable(head.bias).assign(table()[:, -1])
     return in_shards(head, ["table", "bias"], starts)

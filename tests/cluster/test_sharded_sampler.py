@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import all_probs, head_of, p_value, queries
+from sampler_checks import all_probs, built, head_of, p_value, queries
 
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc.cluster.place import placed_sampler
@@ -38,8 +38,7 @@ def table():
 
 def made(kind, num_negatives=20, seed=1, head=HEAD, **options):
     sampler = SAMPLERS[kind](num_negatives, seed=seed, **options)
-    sampler = sampler if head is None else placed_sampler(sampler, head)
-    sampler.build((NUM_CLASSES, DIM))
+    sampler = built(sampler if head is None else placed_sampler(sampler, head), NUM_CLASSES, DIM)
     sampler.sample(Step(tf.constant(queries(8, DIM, seed=5)), tf.constant([[3]] * 7 + [[-1]])))
     sampler.refresh(head_of(table()))
     return sampler

@@ -5,6 +5,7 @@ import scipy.sparse
 import tensorflow as tf
 from classifier_checks import dense_encoder, learnable
 from encoded_checks import DIM, FEATURES, NUM_CLASSES, head_of, tower
+from sampler_checks import built
 
 import tfxc
 from tfxc._keras import keras
@@ -91,8 +92,7 @@ def test_features_of_half_precision_are_kept_with_the_model(reloaded):
 def test_features_are_set_all_at_once(recwarn):
     b, c = (keras.Input((3,), name=name) for name in "bc")
     item_encoder = keras.Model({"b": b, "c": c}, keras.layers.Dense(DIM)(keras.layers.Add()([b, c])))
-    head = EncodedHead(item_encoder, {"b": FEATURES, "c": FEATURES})
-    head.build((None, DIM))
+    head = built(EncodedHead(item_encoder, {"b": FEATURES, "c": FEATURES}), None, DIM)
     before = head.class_vectors(0, NUM_CLASSES).numpy()
     head.features["b"] = -FEATURES  # of a copy
     np.testing.assert_array_equal(head.class_vectors(0, NUM_CLASSES), before)
@@ -140,8 +140,7 @@ def test_features_of_other_shapes_than_what_was_traced_reads_are_refused(bad):
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_features_are_no_weights_but_a_saved_model_has_them(tmp_path):
-    head = EncodedHead(tower(), FEATURES)
-    head.build((None, DIM))
+    head = built(EncodedHead(tower(), FEATURES), None, DIM)
     assert not any(weight.shape == FEATURES.shape for weight in head.weights)
     path = tf.train.Checkpoint(head=head).write(str(tmp_path / "checkpoint"))
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map().values()

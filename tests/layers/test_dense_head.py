@@ -16,6 +16,7 @@ from head_checks import (
     variables_of,
 )
 from long_cases import long_after
+from sampler_checks import built
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
@@ -89,8 +90,7 @@ def test_as_a_plain_layer():
 @pytest.mark.parametrize("way", ["all classes", "own", "shared"])
 def test_to_a_zero_vector_no_gradient_flows_back_when_normalized(way):
     sampler = None if way == "all classes" else tfxc.samplers.Uniform(3, shared=way == "shared", seed=0)
-    head = DenseHead(6, normalize=True, use_bias=True)
-    head.build((None, 3))
+    head = built(DenseHead(6, normalize=True, use_bias=True), None, 3)
     table = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     table[2] = 0
     head.table.assign(table)
@@ -175,8 +175,7 @@ def test_what_has_no_table_cannot_be_tied_to():
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras has no LoRA")
 def test_a_table_that_is_computed_is_refused():
     embedding = keras.layers.Embedding(6, 4, name="items")
-    layer = DenseHead(6, tied_to=embedding)
-    layer.build((None, 4))
+    layer = built(DenseHead(6, tied_to=embedding), None, 4)
     embedding.enable_lora(2)
     with pytest.raises(ValueError, match="table of 'items' is no weight, but computed .enable_lora"):
         layer(queries(2, 4))

@@ -4,6 +4,7 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
 from head_checks import check_logits, check_sequences, queries
 from long_cases import long_after
+from sampler_checks import built
 
 from tfxc import losses, metrics, optimizers, samplers
 from tfxc._keras import keras
@@ -19,9 +20,7 @@ EVERY_ACTIVATION = pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
 
 def make_head(num_classes=20, num_buckets=6, num_repetitions=3, decoder="mean", dim=5, **options):
     options = {"seed": 1, "kernel_initializer": "orthogonal", "bias_initializer": "normal", **options}
-    head = MACHHead(num_classes, num_buckets, num_repetitions, decoder, **options)
-    head.build((None, dim))
-    return head
+    return built(MACHHead(num_classes, num_buckets, num_repetitions, decoder, **options), None, dim)
 
 
 def numpy_buckets(head):
@@ -76,8 +75,7 @@ def test_groups_read_their_own_part_of_the_query():
 
 
 def test_groups_start_from_weights_of_their_own():
-    head = MACHHead(20, 6, 2, num_groups=2)
-    head.build((None, 4))
+    head = built(MACHHead(20, 6, 2, num_groups=2), None, 4)
     assert (head.get_weights()[0] != head.get_weights()[1]).any()
 
 

@@ -92,8 +92,7 @@ def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
 @pytest.mark.long
 def test_candidates_of_the_batch_shared_by_all():
     counts = np.array([1.0, 2.0, 3.0])
-    sampler, logits = InBatch(counts=counts, smoothing=0), tf.constant([[0.3, -0.2, 0.5]])
-    sampler.build((3, 1))
+    sampler, logits = built(InBatch(counts=counts, smoothing=0), 3, 1), tf.constant([[0.3, -0.2, 0.5]])
     random, losses = np.random.default_rng(0), []
     for _ in range(20):
         drawn = random.choice(3, size=(2000, 1), p=counts / 6).astype(np.int32)

@@ -14,6 +14,7 @@ from classifier_checks import (
     make_model,
 )
 from long_cases import long_after
+from sampler_checks import built
 
 import tfxc
 from tfxc._keras import keras
@@ -231,8 +232,7 @@ def test_head_and_sampler_are_built_for_the_queries(sampler):
 
 
 def test_a_sampler_of_another_number_of_classes_is_refused():
-    sampler = Uniform(3)
-    sampler.build((NUM_CLASSES - 1, DIM))
+    sampler = built(Uniform(3), NUM_CLASSES - 1, DIM)
     with pytest.raises(ValueError, match=f"built for {NUM_CLASSES - 1} classes, but the head"):
         tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [0, 1], sampler)
 
@@ -244,8 +244,7 @@ def test_a_sampler_of_another_number_of_classes_is_refused():
     ids=["sparse", "dense"],
 )
 def test_queries_of_another_width_than_the_head_was_built_for_are_refused(make, width):
-    head, loss = make(), SquaredHinge()
-    head.build((None, 5))
+    head, loss = built(make(), None, 5), SquaredHinge()
     message = rf"was built for queries \[N, 5\], but query has shape \(None, {width}\)"
     with pytest.raises(ValueError, match=message):
         tfxc.head_loss(head, loss, features(4)[:, :1] @ np.ones([1, width], np.float32), PADDED)

@@ -28,8 +28,7 @@ def test_saved_counts_that_were_never_loaded_fail(make, traced):
 @pytest.mark.traced
 @pytest.mark.parametrize("traced", [False, True])
 def test_running_counts_are_those_of_all_labels_so_far(traced):
-    counts = RunningCounts(smoothing=0.5)
-    counts.build((5,))
+    counts = built(RunningCounts(smoothing=0.5), 5)
     np.testing.assert_allclose(np.exp(counts.log_probs(tf.range(5))), 1 / 5, rtol=1e-6)
     count = tf.function(counts.count) if traced else counts.count
     for labels in ([[0, 1], [0, 0], [-1, 3]], [[1, -1], [0, -1], [-1, -1]], [[-1, -1]] * 3):
@@ -42,8 +41,7 @@ def test_running_counts_are_those_of_all_labels_so_far(traced):
 
 def test_running_counts_beyond_the_integers_of_float32():
     """Where one more label would no longer change a float32."""
-    counts = RunningCounts(smoothing=1.0)
-    counts.build((2,))
+    counts = built(RunningCounts(smoothing=1.0), 2)
     tf_variable(counts.occurrences).assign([2**24, 2**33])
     tf_variable(counts.total).assign(2**24 + 2**33)
     counts.count(tf.constant([0, 1]))

@@ -2,16 +2,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from sampler_checks import queries, softmax
+from sampler_checks import built, queries, softmax
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 
 
 def running(dim):
-    moments = QueryMoments()
-    moments.build((dim,))
-    return moments
+    return built(QueryMoments(), dim)
 
 
 def test_running_moments_by_hand():

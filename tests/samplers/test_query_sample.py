@@ -1,15 +1,13 @@
 import numpy as np
 import tensorflow as tf
-from sampler_checks import queries, softmax
+from sampler_checks import built, queries, softmax
 
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers.query_sample import QuerySample, log_partitions, mean_log_softmax
 
 
 def sample_of(dim):
-    sample = QuerySample()
-    sample.build((dim,))
-    return sample
+    return built(QuerySample(), dim)
 
 
 def test_the_last_steps_stay_some_queries_of_each():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from sampler_checks import clustered, head_of, queries
+from sampler_checks import built, clustered, head_of, queries
 
 from tfxc.layers import MACHHead
 from tfxc.search import Attributes
@@ -72,8 +72,7 @@ def test_rows_without_values_restrict_nothing_beside_others():
 
 
 def test_a_head_of_buckets_ranks_those_that_pass():
-    head = MACHHead(50, num_buckets=10, num_repetitions=3, num_probes=2)
-    head.build((None, 8))
+    head = built(MACHHead(50, num_buckets=10, num_repetitions=3, num_probes=2), None, 8)
     attributes = Attributes({"kind": np.arange(50) % 10})
     best = head.top_k(queries(2, 8), 6, attributes=attributes, where_kind=[[3]]).ids.numpy()
     assert [sorted(row) for row in best.tolist()] == [[-1, 3, 13, 23, 33, 43]] * 2

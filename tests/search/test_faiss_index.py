@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from sampler_checks import clustered, head_of, queries
+from sampler_checks import built, clustered, head_of, queries
 
 from tfxc._keras import keras
 from tfxc.layers import DenseHead, MACHHead
@@ -75,8 +75,7 @@ def test_an_index_whose_effort_is_never_enough_says_so():
 
 
 def test_a_head_without_class_vectors_is_refused():
-    head = MACHHead(50, num_buckets=10, num_repetitions=2)
-    head.build((None, 8))
+    head = built(MACHHead(50, num_buckets=10, num_repetitions=2), None, 8)
     with pytest.raises(ValueError, match="MACHHead do not rank"):
         faiss_index(head)
     with pytest.raises(ValueError, match="build it"):

@@ -13,7 +13,7 @@ from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, item_en
 from full_disk import full_disk
 from long_cases import long_after
 from memory_checks import with_peak
-from sampler_checks import index_of
+from sampler_checks import built, index_of
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxc
@@ -463,8 +463,7 @@ def test_mach_probes_are_an_input(tmp_path):
     assert tf.make_ndarray(signature_of(tmp_path / "1").defaults["num_probes"]) == 2
     served = tf.saved_model.load(str(tmp_path / "1"))
     np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
-    exact = MACHHead(NUM_CLASSES, 6, 3, decoder="mean", seed=1)
-    exact.build((None, DIM))
+    exact = built(MACHHead(NUM_CLASSES, 6, 3, decoder="mean", seed=1), None, DIM)
     exact.set_weights(head.get_weights())
     best = served.serve(x, num_probes=tf.constant(6))["scores"]
     np.testing.assert_allclose(best, exact.top_k(model.queries(x), 5).scores, rtol=1e-5)
