@@ -96,3 +96,10 @@ def assert_same(result, expected):
     for name, value in expected[0].items():
         np.testing.assert_array_equal(result[0][name], value, err_msg=name)
     assert repr(result[1:3]) == repr(expected[1:3])
+
+
+def check_goes_on(script, folder, stop, save_freq="epoch", **options):
+    """A training that was killed at a step ends as one that ran through."""
+    expected = script(folder / "whole", save_freq, **options)
+    assert script(folder / "killed", save_freq, stop, **options) is None and os.listdir(folder / "killed")
+    assert_same(script(folder / "killed", save_freq, **options), expected)

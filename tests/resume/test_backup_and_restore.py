@@ -10,7 +10,7 @@ import kill_training
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import STEPS, Again, Stop, X, Y, assert_same, copy_as_killed, made, run
+from backup_checks import STEPS, Again, Stop, X, Y, assert_same, check_goes_on, copy_as_killed, made, run
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, make_model
 
 import tfxc
@@ -72,20 +72,17 @@ def bfloat16_script():
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
-    expected = bfloat16_script(tmp_path / "whole")
-    assert bfloat16_script(tmp_path / "killed", 4, 13) is None
-    assert_same(bfloat16_script(tmp_path / "killed", 4), expected)
+    check_goes_on(bfloat16_script, tmp_path, 13, 4)
 
 
 @pytest.mark.long
 @pytest.mark.traced
 def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script):
-    def script(folder, *stop):
+    def script(*args):
         stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=99, restore_best_weights=True)
-        return bfloat16_script(folder, "epoch", *stop, epochs=3, callbacks=[stopping])
+        return bfloat16_script(*args, epochs=3, callbacks=[stopping])
 
-    assert script(tmp_path / "killed", 13) is None
-    assert_same(script(tmp_path / "killed"), script(tmp_path / "whole"))
+    check_goes_on(script, tmp_path, 13)
 
 
 @pytest.mark.long
@@ -196,9 +193,7 @@ def test_a_finished_training_that_accumulates_gradients_is_restored(tmp_path):
 def test_a_group_of_calls_that_add_up_gradients_goes_on(tmp_path):
     optimizer = tfxc.optimizers.LazyAdam(0.05, gradient_accumulation_steps=4)
     script = Again(make_model(tfxc.samplers.Uniform(6), optimizer=optimizer)).run
-    expected = script(tmp_path / "whole", batch_size=10)
-    assert script(tmp_path / "killed", 3, 7, batch_size=10) is None
-    assert_same(script(tmp_path / "killed", 3, batch_size=10), expected)
+    check_goes_on(script, tmp_path, 7, 3, batch_size=10)
 
 
 class Active(keras.layers.Layer):
@@ -460,8 +455,7 @@ def test_a_callable_as_learning_rate_goes_on(tmp_path):
         model = make_model(tfxc.samplers.Uniform(6), optimizer=optimizer, run_eagerly=True)
         return run(folder, *args, x=X[:50], y=Y[:50], model=model, epochs=1, batch_size=10)
 
-    assert script(tmp_path / "killed", 2, 3) is None
-    assert_same(script(tmp_path / "killed", 2), script(tmp_path / "whole"))
+    check_goes_on(script, tmp_path, 3, 2)
 
 
 @pytest.mark.long

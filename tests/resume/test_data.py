@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import Again, X, Y, assert_same, made
+from backup_checks import Again, X, Y, assert_same, check_goes_on, made
 from classifier_checks import DIM, NUM_CLASSES, Subclassed, make_model
 from long_cases import long_after
 
@@ -36,9 +36,7 @@ def test_forms_of_data(tmp_path, script, kind):
         "split": {"batch_size": 8, "validation_split": 0.2, "x": X.astype(np.float64)},
     }[kind]
     with warnings.catch_warnings(action="error", category=UserWarning):
-        expected = script(tmp_path / "whole", **options)
-        assert script(tmp_path / "killed", 3, 16, **options) is None
-        assert_same(script(tmp_path / "killed", 3, **options), expected)
+        check_goes_on(script, tmp_path, 16, 3, **options)
 
 
 class Grain:
@@ -67,15 +65,13 @@ def test_data_of_grain_itself_go_on_at_their_batch(tmp_path, script, kind):
         def __getitem__(self, row):
             return X[row], Y[row]
 
-    def data():
+    def run(*args):
         rows = grain.MapDataset.source(Examples()).shuffle(seed=3).batch(10)
-        return rows if kind == "map" else rows.to_iter_dataset()
+        return script(*args, x=rows if kind == "map" else rows.to_iter_dataset(), y=None)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Your input ran out of data|.*shuffle=True")  # Keras
-        expected = script(tmp_path / "whole", x=data(), y=None)
-        assert script(tmp_path / "killed", 3, 16, x=data(), y=None) is None
-        assert_same(script(tmp_path / "killed", 3, x=data(), y=None), expected)
+        check_goes_on(run, tmp_path, 16, 3)
 
 
 @pytest.mark.long
@@ -85,9 +81,7 @@ def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
     monkeypatch.setattr(adapters, "is_grain_dataset", lambda data: isinstance(data, Grain))
     monkeypatch.setattr(adapters, "GrainDatasetAdapter", Grain)
     with warnings.catch_warnings(action="error", category=UserWarning):
-        expected = script(tmp_path / "whole", x=Grain(), y=None)
-        assert script(tmp_path / "killed", 3, 16, x=Grain(), y=None) is None
-        assert_same(script(tmp_path / "killed", 3, x=Grain(), y=None), expected)
+        check_goes_on(script, tmp_path, 16, 3, x=Grain(), y=None)
 
 
 @pytest.mark.long
@@ -95,10 +89,7 @@ def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
 @pytest.mark.both_keras
 def test_several_steps_at_once(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=3)).run
-    options = {"batch_size": 10, "epochs": 2}
-    expected = script(tmp_path / "whole", 4, **options)
-    assert script(tmp_path / "killed", 4, 9, **options) is None and list((tmp_path / "killed").iterdir())
-    assert_same(script(tmp_path / "killed", 4, **options), expected)
+    check_goes_on(script, tmp_path, 9, 4, batch_size=10, epochs=2)
 
 
 @pytest.mark.long
@@ -121,11 +112,7 @@ def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
 def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=2)).run
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
-    options = {"x": data, "y": None, "steps_per_epoch": 3}
-    expected = script(tmp_path / "whole", **options)
-    assert script(tmp_path / "killed", "epoch", 8, **options) is None
-    assert os.listdir(tmp_path / "killed")
-    assert_same(script(tmp_path / "killed", **options), expected)
+    check_goes_on(script, tmp_path, 8, x=data, y=None, steps_per_epoch=3)
 
 
 @pytest.mark.long
@@ -136,12 +123,8 @@ def test_packed_histories_go_on_at_their_batch(tmp_path):
     histories = tfxc.data.Sequences.from_lists(lists)
     encoder = tfxc.encoders.sasrec(histories.num_classes, max_length=8, dim=DIM, num_blocks=1)
     model = make_model(tfxc.samplers.Uniform(5), encoder=encoder)
-    script, outcomes = Again(model).run, []
-    for folder, stop in (("whole", None), ("killed", 7), ("killed", None)):
-        data = tfxc.data.sequence_training_dataset(histories, 8, batch_size=4, seed=3, packed=True)
-        outcomes.append(script(tmp_path / folder, 3, stop, x=data, y=None))
-    assert outcomes[1] is None
-    assert_same(outcomes[2], outcomes[0])
+    data = tfxc.data.sequence_training_dataset(histories, 8, batch_size=4, seed=3, packed=True)
+    check_goes_on(Again(model).run, tmp_path, 7, 3, x=data, y=None)
 
 
 @pytest.mark.long
@@ -151,9 +134,7 @@ def test_several_inputs_in_a_list(tmp_path):
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
     script = Again(make_model(tfxc.samplers.Uniform(5), encoder=encoder)).run
     options = {"x": [X, 2 * X], "batch_size": 10, "epochs": 2, "validation_split": 0.2}
-    expected = script(tmp_path / "whole", 4, **options)
-    assert script(tmp_path / "killed", 4, 9, **options) is None
-    assert_same(script(tmp_path / "killed", 4, **options), expected)
+    check_goes_on(script, tmp_path, 9, 4, **options)
 
 
 @pytest.mark.long
