@@ -23,6 +23,13 @@ def ranked_in_blocks(k, exclude, size):
     return best
 
 
+def check_best(found, logits, k, ids_of_nothing=True):
+    """Scores and ids are of the k best logits: NaN counts as -inf, which has its own id or -1."""
+    scores, ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), k)
+    np.testing.assert_array_equal(found[0], scores)
+    np.testing.assert_array_equal(found[1], ids if ids_of_nothing else np.where(np.isneginf(scores), -1, ids))
+
+
 @pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 67])
 @pytest.mark.parametrize("num_values", [1, 3, 1000])
 def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
@@ -31,10 +38,7 @@ def test_grouped_equals_plain_at_ties_too(monkeypatch, width, num_values):
     logits[0] = -np.inf
     logits[1, ::2] = -np.inf
     for k in {1, min(2, width), min(5, width), width}:
-        scores, ids = grouped_top_k(tf.constant(logits), tf.constant(k))
-        want_scores, want_ids = tf.math.top_k(logits, k)
-        np.testing.assert_array_equal(scores, want_scores)
-        np.testing.assert_array_equal(ids, want_ids)
+        check_best(grouped_top_k(tf.constant(logits), tf.constant(k)), logits, k)
 
 
 @pytest.mark.traced
@@ -43,32 +47,20 @@ def test_grouped_passes_nan_over(monkeypatch, column, k):
     monkeypatch.setattr(exact, "GROUP", 4)
     logits = tied_logits(6, 67, 1000)
     logits[2, column], logits[3, column] = np.nan, np.inf
-    want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), k)
     for ranking in grouped_top_k, tf.function(grouped_top_k):
-        scores, ids = ranking(tf.constant(logits), tf.constant(k))
-        np.testing.assert_array_equal(scores, want_scores)
-        np.testing.assert_array_equal(ids, want_ids)
+        check_best(ranking(tf.constant(logits), tf.constant(k)), logits, k)
 
 
 def test_grouped_at_its_own_group_size():
     logits = tied_logits(3, 8192 + 13, 40)
-    for got, want in zip(
-        grouped_top_k(tf.constant(logits), tf.constant(10)), tf.math.top_k(logits, 10), strict=True
-    ):
-        np.testing.assert_array_equal(got, want)
+    check_best(grouped_top_k(tf.constant(logits), tf.constant(10)), logits, 10)
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 40])
 def test_folding_blocks_equals_the_whole_row(block):
     logits = tied_logits(4, 30, 6)
-    ranking = BlockTopK(tf.constant(5))
-    carry = ranking.initial(4)
-    assert carry[1].numpy().tolist() == [[-1] * 5] * 4
-    for start in range(0, 30, block):
-        carry = ranking.fold(carry, tf.constant(logits[:, start : start + block]), start)
-    want_scores, want_ids = tf.math.top_k(logits, 5)
-    np.testing.assert_array_equal(carry[0], want_scores)
-    np.testing.assert_array_equal(carry[1], want_ids)
+    assert BlockTopK(tf.constant(5)).initial(4)[1].numpy().tolist() == [[-1] * 5] * 4
+    check_best(ranked_in_blocks(5, None, block)(tf.constant(logits)), logits, 5)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +76,9 @@ def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
     exclude = tf.constant([[199]] * 5)
 
     best = ranked_in_blocks(5, exclude, block)
-    scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
+    found = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, 199] = np.nan
-    want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), 5)
-    np.testing.assert_array_equal(scores, want_scores)
-    np.testing.assert_array_equal(ids, np.where(np.isinf(want_scores) & (want_scores < 0), -1, want_ids))
+    check_best(found, logits, 5, ids_of_nothing=False)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +92,13 @@ def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
     exclude = tf.constant([[3, 200, -1]] * 5)
 
     best = ranked_in_blocks(100, exclude, 40)
-    scores, ids = (tf.function(best) if in_graph else best)(tf.constant(logits))
+    found = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, [3, 200]] = np.nan
-    want_scores, want_ids = tf.math.top_k(np.where(np.isnan(logits), -np.inf, logits), 100)
-    np.testing.assert_array_equal(scores, want_scores)
-    np.testing.assert_array_equal(ids, np.where(np.isinf(want_scores), -1, want_ids))
+    check_best(found, logits, 100, ids_of_nothing=False)
 
 
 def test_excluded_classes_by_hand():
     exclude = tf.constant([[1, -1, 1], [0, 3, 9], [-1, -1, -1]])
-    ranking = BlockTopK(tf.constant(3), exclude)
-    carry = ranking.initial(3)
-    logits = np.array([[4.0, 3, 2, 1]] * 3, np.float32)
-    for start in (0, 3):
-        carry = ranking.fold(carry, tf.constant(logits[:, start : start + 3]), start)
-    carry = ranking.finish(carry)
-    assert carry[1].numpy().tolist() == [[0, 2, 3], [1, 2, -1], [0, 1, 2]]
-    assert carry[0].numpy().tolist() == [[4, 2, 1], [3, 2, -np.inf], [4, 3, 2]]
+    scores, ids = ranked_in_blocks(3, exclude, 3)(tf.constant([[4.0, 3, 2, 1]] * 3))
+    assert ids.numpy().tolist() == [[0, 2, 3], [1, 2, -1], [0, 1, 2]]
+    assert scores.numpy().tolist() == [[4, 2, 1], [3, 2, -np.inf], [4, 3, 2]]
