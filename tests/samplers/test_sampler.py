@@ -124,14 +124,6 @@ def test_a_draw_may_give_what_counts_are_computed_from_then_on():
     assert question.log_expected_count(LABELS[:2]).numpy().tolist() == [[8.0] * 2] * 2
 
 
-def test_a_question_alone_draws_nothing():
-    sampler = built(Uniform(3, seed=1))
-    sampler.ask(Step(tf.zeros([2, 4]), LABELS[:2])).log_expected_count(LABELS[:2])
-    assert int(tf_variable(sampler.counter)) == 0
-    sampler.sample(Step(tf.zeros([2, 4]), LABELS[:2]))
-    assert int(tf_variable(sampler.counter)) == 1
-
-
 @pytest.mark.parametrize("make", [Recorder, Softmax, lambda size: MIDX(size, num_codewords=2), Uniform, LSH])
 def test_no_gradient_flows(make):
     sampler, query = built(make(3)), tf.constant(queries(3, 4))
@@ -197,8 +189,7 @@ def test_a_step_by_name():
 )
 @pytest.mark.parametrize("shape", [(20, 5), (20, 3), (19, 4), (21, 4)])
 def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
-    sampler = type(sampler).from_config(sampler.get_config())
-    sampler.build((20, 4))
+    sampler = built(type(sampler).from_config(sampler.get_config()), (20, 4))
     message = rf"20 classes with vectors of width 4, but the head has {shape[0]} of width {shape[1]}"
     with pytest.raises(ValueError, match=message):
         sampler.refresh(head_of(clustered(*shape)))
@@ -219,8 +210,7 @@ def test_answers_of_other_shapes_or_types_are_refused(wrong, shared):
             log_expected_count = super().log_expected_count(given, ids)
             return log_expected_count[:, :1] if wrong == "log_expected_count" else log_expected_count
 
-    sampler = Own(5, shared=shared, seed=1)
-    sampler.build((10, 4))
+    sampler = built(Own(5, shared=shared, seed=1), (10, 4))
     method = "log_expected_count" if wrong == "log_expected_count" else "draw"
     with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*(log expected|tf.int32)"):
         sampler.sample(Step(queries(3, 4), LABELS))
