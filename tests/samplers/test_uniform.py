@@ -15,9 +15,7 @@ def test_distribution(kind, num_classes):
 
 
 def test_probabilities_by_hand():
-    uniform, zipf = Uniform(2, seed=0), LogUniform(2, seed=0)
-    for sampler in (uniform, zipf):
-        sampler.build((3, 1))
+    uniform, zipf = (built(kind(2, seed=0), 3, 1) for kind in (Uniform, LogUniform))
     np.testing.assert_allclose(all_probs(uniform, queries(1, 1)), [[1 / 3] * 3], rtol=1e-6)
     np.testing.assert_allclose(
         all_probs(zipf, queries(1, 1)), [np.log([2, 1.5, 4 / 3]) / np.log(4)], rtol=1e-6
