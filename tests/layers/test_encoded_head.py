@@ -53,7 +53,7 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
 
 @pytest.mark.both_keras
 @pytest.mark.parametrize("free_vectors", [False, True])
-def test_a_bias_is_added_to_the_logits_of_all_classes_wherever_they_are_scored(free_vectors, tmp_path):
+def test_a_bias_is_added_to_the_logits_of_all_classes_wherever_they_are_scored(free_vectors, reloaded):
     bias = {"use_bias": True, "bias_initializer": keras.initializers.Constant(-2.0)}
     model = model_of(EncodedHead(tower(), FEATURES, free_vectors, **bias), samplers.Uniform(9, shared=True))
     model.compile(tfxc.optimizers.LazyAdam(0.05), loss=BinaryCrossentropy())
@@ -73,9 +73,7 @@ def test_a_bias_is_added_to_the_logits_of_all_classes_wherever_they_are_scored(f
     np.testing.assert_allclose(of_ids.numpy()[:, [0, 2]], wanted[:, [3, 24]], rtol=1e-4, atol=1e-5)
     best = model.predict(x, verbose=0)
     np.testing.assert_allclose(best["scores"], np.sort(wanted, 1)[:, :-4:-1], rtol=1e-4, atol=1e-5)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0)["scores"], best["scores"])
+    np.testing.assert_array_equal(reloaded(model).predict(x, verbose=0)["scores"], best["scores"])
 
 
 def losses_and_gradients(head, loss, labels, sampler):
@@ -406,13 +404,12 @@ class Kinds(keras.layers.Layer):
 @pytest.mark.both_keras
 @pytest.mark.filterwarnings("ignore:`build..` was called on layer")
 @pytest.mark.parametrize("item_encoder", [Kinds, lambda: keras.Sequential([keras.layers.Dense(DIM)])])
-def test_an_item_encoder_that_its_first_call_builds_comes_back(tmp_path, item_encoder):
+def test_an_item_encoder_that_its_first_call_builds_comes_back(reloaded, item_encoder):
     features = np.arange(NUM_CLASSES) % 3 if item_encoder is Kinds else FEATURES
     model = model_of(EncodedHead(item_encoder(), features))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    vectors = [own.head.class_vectors(0, NUM_CLASSES) for own in (model, loaded)]
-    np.testing.assert_array_equal(*vectors)
+    np.testing.assert_array_equal(
+        *(own.head.class_vectors(0, NUM_CLASSES) for own in (model, reloaded(model)))
+    )
 
 
 def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
