@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
 import tempfile
 import typing
@@ -25,6 +26,15 @@ def quicken():
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
     # By what calls each op was made is a quarter of it: all have the first one's.
     tf_stack.extract_stack = functools.cache(tf_stack.extract_stack)
+
+
+def free_addresses(number):
+    """Addresses of this machine that nobody uses."""
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
+    addresses = [f"localhost:{own.getsockname()[1]}" for own in sockets]
+    for own in sockets:
+        own.close()
+    return addresses
 
 
 class Process:

@@ -1,13 +1,12 @@
 """Training on two devices, or in two processes, comes to the same as on one."""
 
 import json
-import socket
 
 import numpy as np
 import pytest
 import two_processes
 from long_cases import long_after
-from processes import Process
+from processes import Process, free_addresses
 
 from tfxc._keras import IS_KERAS_3
 
@@ -26,11 +25,8 @@ def results(with_long_tests):
 
 @pytest.fixture(scope="module")
 def processes():
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
-    workers = [f"localhost:{own.getsockname()[1]}" for own in sockets]
-    for own in sockets:
-        own.close()
-    configs = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": i}} for i in range(2)]
+    cluster = {"worker": free_addresses(2)}
+    configs = [{"cluster": cluster, "task": {"type": "worker", "index": i}} for i in range(2)]
     together = [Process("two_processes.py", TF_CONFIG=json.dumps(config)) for config in configs]
     try:
         alone = {"loop": two_processes.looped(), "fit": None if IS_KERAS_3 else two_processes.fitted()}

@@ -7,12 +7,12 @@ cluster, for good.
 import contextlib
 import json
 import os
-import socket
 import sys
 import unittest.mock
 
 import numpy as np
 import tensorflow as tf
+from processes import free_addresses
 
 import tfxc
 from tfxc._keras import keras
@@ -27,14 +27,6 @@ def midx():
 
 def mixed():
     return tfxc.samplers.Mixture([tfxc.samplers.InBatch(20), midx(), tfxc.samplers.Unigram(20, seed=1)])
-
-
-def free_addresses(number):
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
-    addresses = [f"localhost:{own.getsockname()[1]}" for own in sockets]
-    for own in sockets:
-        own.close()
-    return addresses
 
 
 def cluster():
