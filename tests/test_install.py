@@ -20,12 +20,17 @@ def run_setup(arguments, **environment):
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, **options)
 
 
+def compiler_of(folder, script):
+    """A compiler that does what a script of the shell does."""
+    path = folder / "own-g++"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 @pytest.fixture
 def broken_compiler(tmp_path):
-    path = tmp_path / "broken-g++"
-    path.write_text("#!/bin/sh\necho 'op.cc:1: error: expected unqualified-id' >&2\nexit 1\n")
-    path.chmod(0o755)
-    return path
+    return compiler_of(tmp_path, "echo 'op.cc:1: error: expected unqualified-id' >&2\nexit 1")
 
 
 @pytest.fixture
@@ -53,28 +58,24 @@ def test_without_a_compiler_the_package_installs_with_one_warning(tmp_path, stal
     ],
 )
 def test_a_compiler_that_cannot_compile_the_ops_is_as_none(tmp_path, macros, found):
-    old = tmp_path / "old-g++"
-    old.write_text(f"#!/bin/sh\ncat <<END\n{macros}\n#define __GNUC_MINOR__ 2\nEND\n")
-    old.chmod(0o755)
-    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(old))
+    old = compiler_of(tmp_path, f"cat <<END\n{macros}\n#define __GNUC_MINOR__ 2\nEND")
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=old)
     assert done.returncode == 0, done.stderr
     assert f"{old} {found}" in done.stderr and "GCC 11 or Clang 16, or newer" in done.stderr
     assert not list(tmp_path.rglob("*.so"))
 
 
 def test_a_wheel_of_fewer_instructions_than_its_machines_have_is_not_built(tmp_path):
-    old = tmp_path / "old-g++"
-    old.write_text("#!/bin/sh\necho '#define __GNUC__ 11'\n")
-    old.chmod(0o755)
+    old = compiler_of(tmp_path, "echo '#define __GNUC__ 11'")
     command = [sys.executable, "custom_ops/build_wheel.py", "--output", tmp_path]
-    environment = {**os.environ, "CXX": str(old)}
+    environment = {**os.environ, "CXX": old}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"GCC 12 or Clang 16, or newer, but {old} is GCC 11" in done.stderr
 
 
 @pytest.mark.long
 def test_a_compiler_that_fails_stops_the_installation(tmp_path, broken_compiler):
-    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler))
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=broken_compiler)
     assert done.returncode != 0
     assert "expected unqualified-id" in done.stderr and "TFXC_SKIP_OPS=1" in done.stderr
     assert "Traceback" not in done.stderr
@@ -82,7 +83,7 @@ def test_a_compiler_that_fails_stops_the_installation(tmp_path, broken_compiler)
 
 
 def test_the_ops_can_be_skipped(tmp_path, broken_compiler, stale_library):
-    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=str(broken_compiler), TFXC_SKIP_OPS="1")
+    done = run_setup(["build_ext", "--build-lib", tmp_path], CXX=broken_compiler, TFXC_SKIP_OPS="1")
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     assert not stale_library.exists()
@@ -113,15 +114,12 @@ def test_the_source_distribution_holds_the_ops_and_no_binary(tmp_path):
 
 @pytest.mark.long
 def test_another_tensorflow_in_the_same_place_builds_anew(tmp_path, monkeypatch):
-    compiler = tmp_path / "g++"
-    compiler.write_text(f"""#!/bin/sh
-case "$*" in *-dM*) echo '#define __GNUC__ 12'; exit;; esac
+    script = f"""case "$*" in *-dM*) echo '#define __GNUC__ 12'; exit;; esac
 echo "$@" >> {tmp_path}/log
 while [ "$1" != -o ]; do shift; done
 touch "$2"
-""")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+"""
+    monkeypatch.setenv("CXX", compiler_of(tmp_path, script))
 
     def commands(version):
         (tmp_path / "log").write_text("")
