@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -46,23 +47,18 @@ def test_a_budget_too_small_names_the_smallest_that_is_not(num_classes, collisio
         suggest_mach(num_classes, 64, named - 1, **options)
 
 
-@pytest.mark.parametrize("name", ["num_classes", "dim", "num_repetitions"])
-@pytest.mark.parametrize("bad", [0, 2.5])
-def test_bad_sizes(name, bad):
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, but got {bad}"):
-        suggest_mach(**{"num_classes": 10, "dim": 4, "memory": 1e6, name: bad})
-
-
-@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_bad_memory(bad):
-    with pytest.raises(ValueError, match=f"memory must be a finite number of bytes, but got {bad}"):
-        suggest_mach(10, 4, bad)
-
-
-@pytest.mark.parametrize("bad", [0, 1])
-def test_bad_probabilities(bad):
-    with pytest.raises(ValueError, match=rf"collision must be in \(0, 1\), but got {bad}"):
-        suggest_mach(10, 4, 1e6, bad)
+@pytest.mark.parametrize(
+    ("names", "wanted", "values"),
+    [
+        (("num_classes", "dim", "num_repetitions"), "an integer of at least 1", (0, 2.5)),
+        (("memory",), "a finite number of bytes", (float("inf"), float("nan"))),
+        (("collision",), r"in \(0, 1\)", (0, 1)),
+    ],
+)
+def test_arguments_are_checked(names, wanted, values):
+    for name, value in itertools.product(names, values):
+        with pytest.raises(ValueError, match=f"{name} must be {wanted}, but got {value}"):
+            suggest_mach(**{"num_classes": 10, "dim": 4, "memory": 1e6, name: value})
 
 
 @pytest.mark.parametrize(("num_buckets", "num_repetitions"), [(20, 2), (12, 3), (8, 4)])
