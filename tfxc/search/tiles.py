@@ -107,18 +107,9 @@ def lay_out(head, cells, scanned, dtype, kept=None):
     if dtype != "float32":
         columns, column_scales = int16_codes(columns)
     shape = num_tiles, slots
-    return Tiles(
-        means,
-        reaches,
-        offsets,
-        members.reshape(shape),
-        place_of,
-        rows.reshape(*shape, dim),
-        scales.reshape(-1, slots),
-        np.asarray(scanned, np.int32),
-        columns,
-        column_scales,
-    )
+    members, rows, scales = members.reshape(shape), rows.reshape(*shape, dim), scales.reshape(-1, slots)
+    of_scanned = np.asarray(scanned, np.int32), columns, column_scales
+    return Tiles(means, reaches, offsets, members, place_of, rows, scales, *of_scanned)
 
 
 def int16_codes(columns):
