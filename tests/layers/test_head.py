@@ -13,6 +13,7 @@ from head_checks import (
     variables_of,
 )
 from long_cases import long_after
+from sampler_checks import built
 
 import tfxc
 from tfxc._keras import keras
@@ -83,8 +84,7 @@ def test_a_graph_need_not_know_the_width_of_queries(name):
 @pytest.mark.parametrize("make", [DenseHead, lambda num: UniformSparseHead(num, 3)])
 @pytest.mark.parametrize("ids", [[[4, -1], [0, 11]], [3, 3, -1]], ids=["own", "shared"])
 def test_ids_to_score_come_as_lists_and_in_any_integer_type(make, ids):
-    layer, query = make(12), queries(2, 5)
-    layer.build((None, 5))
+    layer, query = built(make(12), None, 5), queries(2, 5)
     want = layer.score(query, tf.constant(ids))
     for given in (ids, np.array(ids), tf.constant(ids, tf.int64)):
         np.testing.assert_array_equal(layer.score(query, given), want)
@@ -166,8 +166,7 @@ def test_excluded_classes(tiny_blocks):
 
 @pytest.mark.parametrize("make", [DenseHead, lambda num: UniformSparseHead(num, 3)])
 def test_one_row_of_exclude_is_for_all_queries(make, path):
-    layer, query = make(12), queries(3, 5)
-    layer.build((None, 5))
+    layer, query = built(make(12), None, 5), queries(3, 5)
     want = layer.top_k(query, 4, [[3, 7, 0]] * 3).ids.numpy()
     np.testing.assert_array_equal(layer.top_k(query, np.int64(4), [[3, 7, 0]]).ids, want)
     with pytest.raises(tf.errors.InvalidArgumentError, match="exclude must have a row .* the rows are 2"):
@@ -244,8 +243,7 @@ HEADS = {
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_class_that_has_diverged_hides_no_other(name, path):
-    head, query = HEADS[name](), queries(6, 5)
-    head.build((None, 5))
+    head, query = built(HEADS[name](), None, 5), queries(6, 5)
     weight = tf_variable(head.trainable_variables[0])
     scores, ids = head.top_k(query, 300)
     weight.scatter_nd_update([[7]], tf.fill([1, weight.shape[1]], float("nan")))
@@ -262,8 +260,7 @@ def test_a_class_that_has_diverged_hides_no_other(name, path):
 @pytest.mark.parametrize("make", [*HEADS.values(), lambda: PlainHead(300)])
 @pytest.mark.parametrize("ids", [[3, -1, 5, -1, 3], [-1, -1], [[4, -1], [-1, 9]], [[-1], [-1]]])
 def test_empty_slots_touch_no_class_that_is_not_scored(make, path, ids):
-    head, query = make(), queries(2, 5)
-    head.build((None, 5))
+    head, query = built(make(), None, 5), queries(2, 5)
     filled = {i for i in np.ravel(ids) if i >= 0}
     with tf.GradientTape() as tape:
         scores = head.score(query, tf.constant(ids, tf.int32))
@@ -311,8 +308,7 @@ def test_candidates_of_a_dense_head_are_summed_up_as_scored(name, path):
 
 def test_candidates_of_other_heads_are_summed_up_as_scored():
     for head in UniformSparseHead(13, 4, seed=0), PlainHead(13):
-        head.build((None, 5))
-        check_log_sum(head)
+        check_log_sum(built(head, None, 5))
 
 
 @pytest.mark.parametrize("shared", [False, True])
