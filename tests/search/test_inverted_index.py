@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from long_cases import long_after
-from sampler_checks import clustered, head_of, index_of, queries
+from sampler_checks import built, clustered, head_of, index_of, queries
 
 from tfxc import class_vectors, progress
 from tfxc._keras import keras
@@ -62,8 +62,7 @@ def test_copies_of_the_best_are_as_good_as_these(kind):
     head, query = head_of(random.permutation(vectors)), queries(200, 16)
     if kind == "encoded":
         same = keras.Sequential([keras.Input((16,)), keras.layers.Activation("linear")])
-        head = EncodedHead(same, random.permutation(vectors))
-        head.build((None, 16))
+        head = built(EncodedHead(same, random.permutation(vectors)), None, 16)
     index = InvertedIndex()
     assert index.tune(head, query, recall=0.95) == 1 and index.num_probes == 1
     found = index.top_k(head.effective_query(query), 10)
@@ -234,10 +233,8 @@ def test_a_graph_need_not_know_the_width_of_queries(small):
 
 
 def test_heads_without_class_vectors_are_refused():
-    head = MACHHead(50, 5, 2)
-    head.build((None, 8))
     with pytest.raises(ValueError, match="this MACHHead do not rank as its logits do"):
-        InvertedIndex().build_from(head)
+        InvertedIndex().build_from(built(MACHHead(50, 5, 2), None, 8))
     with pytest.raises(ValueError, match="build it, or the model, before the index"):
         InvertedIndex().build_from(DenseHead(50))
     with pytest.raises(ValueError, match="built from a head, as model.head, but got Dense"):
@@ -253,13 +250,12 @@ def test_heads_without_class_vectors_are_refused():
 
 def test_an_index_rebuilt_finds_the_classes_there_are_now():
     queries = tf.random.stateless_normal([20, 8], [1, 2])
-    head, index = DenseHead(300), InvertedIndex(num_cells=12, num_probes=6, dtype="int8", num_scanned=40)
-    head.build((None, 8))
+    head = built(DenseHead(300), None, 8)
+    index = InvertedIndex(num_cells=12, num_probes=6, dtype="int8", num_scanned=40)
     with pytest.raises(ValueError, match="empty"):
         index.rebuilt(head)
     index.build_from(head)
-    other = DenseHead(320)
-    other.build((None, 8))
+    other = built(DenseHead(320), None, 8)
     again = index.rebuilt(other)
     assert (again.num_classes, again.num_probes, again.rows_dtype, again.num_scanned) == (320, 6, "int8", 40)
     longest = np.argsort(-np.linalg.norm(other.table.numpy(), axis=1))[:40]
@@ -350,8 +346,8 @@ def test_a_head_in_another_order_is_not_the_one_it_was_built_from(small):
 
 
 def test_an_index_holds_the_class_vectors_of_now():
-    head = EncodedHead(keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)]), clustered(60, 3))
-    head.build((None, 6))
+    tower = keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)])
+    head = built(EncodedHead(tower, clustered(60, 3)), None, 6)
     assert head.class_cache.age > 0
     query = queries(5, 6)
     found = index_of(head, 6, 6).top_k(query, 4)
