@@ -118,8 +118,7 @@ def test_a_query_that_no_class_answers_still_draws(kind):
 
 
 def test_a_sparse_head_is_drawn_from_by_its_projection(kind):
-    head = UniformSparseHead(200, fan_in=4, seed=3)
-    head.build((None, 20))
+    head = checks.built(UniformSparseHead(200, fan_in=4, seed=3), None, 20)
     sampler = checks.refreshed(make(kind), head)
     query = head.effective_query(checks.queries(2, 20)).numpy()
     want = BY_HAND[kind](sampler, query, head.class_vectors(0, 200).numpy())
