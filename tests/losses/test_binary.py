@@ -1,18 +1,7 @@
+import loss_checks as checks
 import numpy as np
 import pytest
 import tensorflow as tf
-from loss_checks import (
-    CASES,
-    binary_reference,
-    check_over_classes,
-    check_unbiased,
-    logits_for,
-    no_hits,
-    sampled_losses,
-    sampled_statistics,
-    softplus,
-    value_and_gradient,
-)
 from sampler_checks import built, refreshed
 
 from tfxc._keras import keras
@@ -23,15 +12,15 @@ from tfxc.scored import MASKED_LOGIT, Scored
 NUM_CLASSES = 9
 
 
-@pytest.mark.parametrize("labels", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("labels", checks.CASES.values(), ids=checks.CASES)
 @pytest.mark.parametrize("scale", [1.0, 40.0])
 def test_value_and_gradient(labels, scale):
-    check_over_classes(BinaryCrossentropy(), binary_reference, labels, scale, atol=1e-4)
+    checks.check_over_classes(BinaryCrossentropy(), checks.binary_reference, labels, scale, atol=1e-4)
 
 
 def test_reductions_and_bad_input():
-    logits, labels = logits_for(5, 7), np.array(CASES["padded"])
-    want, _ = binary_reference(logits, labels)
+    logits, labels = checks.logits_for(5, 7), np.array(checks.CASES["padded"])
+    want, _ = checks.binary_reference(logits, labels)
     np.testing.assert_allclose(BinaryCrossentropy(reduction="none")(labels, logits), want, rtol=1e-5)
     np.testing.assert_allclose(BinaryCrossentropy()(labels, logits), want.mean(), rtol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"outside \[0, 7\)"):
@@ -42,7 +31,7 @@ def test_reductions_and_bad_input():
 
 @pytest.mark.parametrize("labels", [[2], [0, 5], [-1, -1]])
 def test_smoothed_as_keras_smooths_and_estimated_by_draws(labels):
-    logits, query = logits_for(1, NUM_CLASSES)[0], np.array([0.5, -1.0], np.float32)
+    logits, query = checks.logits_for(1, NUM_CLASSES)[0], np.array([0.5, -1.0], np.float32)
     targets = np.isin(np.arange(NUM_CLASSES), labels).astype(np.float32)
     keras_loss = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.2)
     loss, given = BinaryCrossentropy(label_smoothing=0.2), np.array(labels, np.int32)
@@ -50,10 +39,10 @@ def test_smoothed_as_keras_smooths_and_estimated_by_draws(labels):
     def exact(x):
         return loss.call(given[np.newaxis], x)
 
-    value, gradient = value_and_gradient(exact, logits[np.newaxis])
+    value, gradient = checks.value_and_gradient(exact, logits[np.newaxis])
     np.testing.assert_allclose(value[0], NUM_CLASSES * keras_loss(targets, logits), rtol=1e-5)
     sampler = built(Uniform(4, seed=3), NUM_CLASSES, 2)
-    mean, error = sampled_statistics(loss, sampler, query, logits, given, copies=20_000)
+    mean, error = checks.sampled_statistics(loss, sampler, query, logits, given, copies=20_000)
     assert (np.abs(mean - np.concatenate([value, gradient[0]])) <= 5 * error + 1e-6).all()
 
 
@@ -63,8 +52,8 @@ def test_sampled_by_hand():
     negatives = Scored(logits, tf.math.log([0.1, 0.5, 0.2]))
     is_label, hits = tf.constant([[True, True], [True, False]]), tf.constant([[-1, 1, -1], [-1, -1, 0]])
     losses = BinaryCrossentropy().sampled(positives, negatives, is_label, hits)
-    first = softplus(-1) + softplus(-2) + softplus(0.5) / 0.1
-    second = softplus(-3) + softplus(0.5) / 0.1 + softplus(-1) / 0.5
+    first = checks.softplus(-1) + checks.softplus(-2) + checks.softplus(0.5) / 0.1
+    second = checks.softplus(-3) + checks.softplus(0.5) / 0.1 + checks.softplus(-1) / 0.5
     np.testing.assert_allclose(losses, [first, second], rtol=1e-6)
 
 
@@ -85,7 +74,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("labels", [[0, 8, -1], [-1, -1, -1]])
 def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
-    want, error = check_unbiased(BinaryCrossentropy(), binary_reference, SAMPLERS[name], labels)
+    want, error = checks.check_unbiased(BinaryCrossentropy(), checks.binary_reference, SAMPLERS[name], labels)
     assert error[0] < 0.02 * want[0]
 
 
@@ -97,11 +86,11 @@ def test_candidates_of_the_batch_shared_by_all():
     for _ in range(20):
         drawn = random.choice(3, size=(2000, 1), p=counts / 6).astype(np.int32)
         drawn[0] = 1
-        value = sampled_losses(
+        value = checks.sampled_losses(
             BinaryCrossentropy(), sampler, tf.zeros([2000, 1]), tf.repeat(logits, 2000, 0), tf.constant(drawn)
         )
         losses.append(float(value[0]))
-    want, _ = binary_reference(logits.numpy(), [[1]])
+    want, _ = checks.binary_reference(logits.numpy(), [[1]])
     np.testing.assert_allclose(np.mean(losses), want[0], rtol=0.01)
 
 
@@ -109,9 +98,12 @@ def test_empty_slots_add_nothing():
     def losses(logits):
         negatives = Scored(tf.where([[True, True, False]], MASKED_LOGIT, logits), tf.zeros([3]))
         return BinaryCrossentropy().sampled(
-            Scored(logits[:, :0], tf.zeros([1, 0])), negatives, tf.zeros([1, 0], bool), no_hits(negatives)
+            Scored(logits[:, :0], tf.zeros([1, 0])),
+            negatives,
+            tf.zeros([1, 0], bool),
+            checks.no_hits(negatives),
         )
 
-    values, gradients = value_and_gradient(losses, np.array([[5.0, 6.0, 0.0]], np.float32))
+    values, gradients = checks.value_and_gradient(losses, np.array([[5.0, 6.0, 0.0]], np.float32))
     np.testing.assert_allclose(values, [np.log(2)], rtol=1e-6)
     np.testing.assert_allclose(gradients, [[0, 0, 0.5]])
