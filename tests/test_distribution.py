@@ -101,7 +101,8 @@ def test_over_sampled_classes_training_comes_to_the_same_loss(results):
     one, two = results["sampled"]
     np.testing.assert_allclose(two["exact"], one["exact"], rtol=0.15)
     assert two["losses"] != one["losses"]  # other draws
-    assert two["losses"][-1] < two["losses"][0] and two["exact"] < 0.9 * np.log(25)
+    # Sampled losses vary more from draw to draw than they fall; the loss over all classes tells.
+    assert two["exact"] < 0.9 * np.log(25)
 
 
 def test_replicas_draw_differently_and_count_alike(results):
