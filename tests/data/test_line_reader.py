@@ -4,6 +4,7 @@ import lzma
 
 import pytest
 
+from tfxc.data import from_frame
 from tfxc.data.line_reader import LineReader
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -40,9 +41,18 @@ def test_missing_file(tmp_path):
         list(LineReader(tmp_path / "nothing.txt"))
 
 
-def test_an_archive_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="lines.zip is an archive, .*: unpack it first"):
-        LineReader(tmp_path / "lines.zip")
+@pytest.mark.parametrize("name", ["lines.zip", "LINES.ZIP", "lines.tar.gz"])
+@pytest.mark.parametrize("read", [LineReader, lambda path: from_frame(path, "user", "item")])
+def test_an_archive_is_refused(read, name, tmp_path):
+    with pytest.raises(ValueError, match=f"{name} is an archive, .*: unpack it first"):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_packed_file_whose_name_does_not_say_so(pack, tmp_path):
+    (tmp_path / "log.csv").write_bytes(pack(b"user,item\nann,tea\n"))
+    assert list(LineReader(tmp_path / "log.csv")) == ["user,item\n", "ann,tea\n"]
+    assert from_frame(tmp_path / "log.csv", "user", "item").user_ids == ["ann"]
 
 
 @pytest.mark.parametrize(("end", "told"), [("\r", ["a b", "c"]), ("\r\n", ["a b", "c"])])

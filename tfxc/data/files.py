@@ -14,6 +14,8 @@ import pyarrow.fs
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}  # as Arrow calls them
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}  # what begins none of UTF-8
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".7z", ".rar")
 _KINDS = {
     **dict.fromkeys((".parquet", ".parq"), "parquet"),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
@@ -58,15 +60,18 @@ class File:
         return self.system.open_input_file(self.path)
 
     def as_utf8(self, encoding: str | None, raw: pa.NativeFile | None = None) -> pa.NativeFile:
-        """Opens it, or what `open` returned, as a stream in UTF-8, decompressed as its suffix tells.
+        """Opens it, or what `open` returned, as a stream in UTF-8, decompressed as its content or suffix tells.
 
         Raises ValueError for an unknown encoding.
         """
         encoding, stream = known_encoding(encoding), raw or self.open()
-        if self.packing == ".xz":
+        head = stream.read(6)
+        stream.seek(0)
+        packing = next((_MAGIC[own] for own in _MAGIC if head.startswith(own)), _PACKED.get(self.packing))
+        if packing == "xz":
             stream = pa.PythonFile(lzma.LZMAFile(stream))  # noqa: SIM115
-        elif self.packing:
-            stream = pa.CompressedInputStream(stream, _PACKED[self.packing])
+        elif packing:
+            stream = pa.CompressedInputStream(stream, packing)
         return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
 
 
@@ -133,6 +138,8 @@ def _located(path) -> File:
             "list of paths, or one data frame, which pandas.concat makes of several."
         )
     path = os.path.expanduser(os.fspath(path))
+    if path.lower().endswith(_ARCHIVES):
+        raise ValueError(f"{path} is an archive, not one file: unpack it first.")
     if not _SCHEME.match(path):
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
             raise ValueError(f"{path} is a pipe or a device: write what it gives to a file, and pass that.")

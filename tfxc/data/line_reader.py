@@ -37,8 +37,6 @@ class LineReader:
     def __init__(self, path, on_error: str = "raise", encoding: str | None = None):
         self.file = one_file(path)
         self.path = os.fspath(path)
-        if self.path.endswith(".zip"):
-            raise ValueError(f"{self.path} is an archive, not a file of text: unpack it first.")
         if self.file.kind == "parquet":
             raise ValueError(f"{self.path} is a file of Parquet: tfxc.data.from_frame reads it.")
         self.number = 0
