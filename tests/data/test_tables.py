@@ -2,6 +2,7 @@ import os
 import warnings
 
 import numpy as np
+import pandas
 import polars
 import pyarrow as pa
 import pytest
@@ -22,6 +23,17 @@ def test_string_views_become_strings():
     table = open_table(frame, ["b", "a"], [], BadRows("t", "row"))
     assert table.schema.names == ["b", "a"] and set(table.schema.types) == {pa.large_string()}
     assert rows_of(table) == [{"b": "p", "a": "x"}, {"b": None, "a": "y"}, {"b": "p", "a": None}]
+
+
+def test_levels_of_an_index_are_columns():
+    rows = {"user": ["b", "a"], "day": [2, 1], "item": ["x", "y"], "other": [0, 1]}
+    frame = pandas.DataFrame(rows).set_index(["user", "other", "day"])
+    table = open_table(frame, ["user", "item", "day"], [], BadRows("t", "row"))
+    assert rows_of(table) == pandas.DataFrame(rows)[["user", "item", "day"]].to_dict("records")
+    with pytest.raises(ValueError, match="no column 'who'"):
+        open_table(frame, ["who", "item"], [], BadRows("t", "row"))
+    with pytest.raises(ValueError, match=r"must be a pandas or Polars DataFrame, .*, not Series"):
+        open_table(frame["item"], ["user", "item"], [], BadRows("t", "row"))
 
 
 def test_a_folder_without_files(tmp_path):

@@ -36,13 +36,16 @@ def open_table(
     if hasattr(frame, "collect_schema") and not hasattr(frame, "__arrow_c_stream__"):  # a LazyFrame of Polars
         check_columns(columns, frame.collect_schema().names(), bad.source)
         frame = frame.select(columns).collect()
-    if not hasattr(frame, "__arrow_c_stream__"):
+    if not hasattr(frame, "__arrow_c_stream__") or len(getattr(frame, "shape", (0, 0))) != 2:
         raise ValueError(
             "frame must be a pandas or Polars DataFrame, an Arrow table, or the path of a Parquet, CSV, TSV "
             f"or JSON lines file, not {type(frame).__name__}."
         )
     is_data_frame = hasattr(frame, "columns") and hasattr(frame, "dtypes")  # pandas or Polars
     if is_data_frame:
+        levels = {*getattr(getattr(frame, "index", None), "names", ())} - {*frame.columns}
+        if not levels.isdisjoint(columns):  # of pandas' index, which are columns in its Parquet files, too
+            frame = frame.reset_index([*levels.intersection(columns)])
         check_columns(columns, list(frame.columns), bad.source)
         frame = frame[columns]  # so that no other column is converted
     try:
