@@ -60,7 +60,7 @@ class File:
         return self.system.open_input_file(self.path)
 
     def as_utf8(self, encoding: str | None, raw: pa.NativeFile | None = None) -> pa.NativeFile:
-        """Opens it, or what `open` returned, as a stream in UTF-8, decompressed as its content or suffix tells.
+        """Opens it, or what `open` returned, as a stream in UTF-8, unpacked as content or suffix tell.
 
         Raises ValueError for an unknown encoding.
         """

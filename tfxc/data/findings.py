@@ -22,6 +22,12 @@ _SPELLINGS = pa.array(
     ],
     pa.large_string(),
 )
+# Names that a reader got by splitting lines in another way than they are meant: the pattern, the least share
+# of names that have it, and what they show.
+_MISREAD = (
+    (r".[,;|:]$", 0.25, "end in a delimiter, such as {!r}: pass delimiter= to split there."),
+    (r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d", 0.5, "look like times, such as {!r}: name the columns as they are."),
+)
 _MANY = 100  # times, or steps
 _REPEATED = 0.1  # the least share of steps that looks like rows that are there twice
 _PER_BLOCK = 1 << 20
@@ -75,6 +81,7 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
     for role, (own, count) in names.items():
         found += _spelled_missing(role, own, count)
         found += _alike(role, own)
+        found += _misread(role, own[:_COMPARED])
     if sequences.times is not None:
         unit = None if know_unit else unit_of(sequences.times)
         if unit is not None:
@@ -82,10 +89,11 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
                 f"The times reach {np.max(sequences.times):.0f}, which look like {UNITS[unit]} since 1970, "
                 f'but are read as seconds: pass time_format="{unit}", or "s" if they are none.'
             )
-        if _are_ratings(sequences.times):
+        what = None if know_unit else _other_numbers(sequences.times)
+        if what is not None:
             found.append(
                 f"The times are numbers from {sequences.times.min():g} to {sequences.times.max():g}, which "
-                "look like ratings: name the column of times."
+                f"look like {what}."
             )
         found += _tied(sequences, know_order)
     for name, column in sequences.columns.items():
@@ -119,11 +127,21 @@ def warn_of_header(sequences: Sequences, user: str, item: str, source):
         )
 
 
-def _are_ratings(times: np.ndarray) -> bool:
-    """Whether many times are a few numbers from 0 to 10."""
-    if times.dtype.kind == "M" or len(times) < _MANY or times.min() < 0 or times.max() > 10:
-        return False
-    return len(np.unique(times)) <= 11
+def _other_numbers(times: np.ndarray) -> str | None:
+    """Returns what numbers seem to be that are read as times, and the remedy, or None."""
+    if times.dtype.kind == "M" or not len(times):
+        return None
+    if times.min() >= 1900 and times.max() <= 2100:
+        return 'years: pass time_format="%Y", or "s" if they are seconds'
+    are_few = len(times) >= _MANY and times.min() >= 0 and times.max() <= 10 and len(np.unique(times)) <= 11
+    return "ratings: name the column of times" if are_few else None
+
+
+def _misread(role, names: pa.Array):
+    for pattern, share, told in _MISREAD:
+        found = pc.match_substring_regex(names, pattern)
+        if len(names) and pc.mean(found.cast(pa.int8())).as_py() >= share:
+            yield f"Many {role} names {told.format(names.filter(found)[0].as_py())}"
 
 
 def _spelled_missing(role, names: pa.Array, count):
@@ -144,9 +162,9 @@ def _alike(role, names: pa.Array):
     same = _same(names, pc.ascii_trim_whitespace(names) if is_ascii else normal_names(names, "NFC"))
     if same is not None:
         yield (
-            f"{same[0]} {role} names differ from others only by the normal form of Unicode or by blanks, "
-            f"such as {same[1]}, and stay apart: make them one in the data, or read it again with "
-            'vocabulary=tfxc.data.Vocabulary(names, normalize="NFC").'
+            f"{same[0]} {role} names differ from others only by the normal form of Unicode, blanks or marks "
+            f"that are not seen, such as {same[1]}, and stay apart: make them one in the data, or read it "
+            'again with vocabulary=tfxc.data.Vocabulary(names, normalize="NFC").'
         )
     if pc.any(pc.match_substring(names, "+")).as_py():
         rounded = names.filter(pc.match_substring_regex(names, r"^\d(\.\d+)?[eE]\+\d+$"))

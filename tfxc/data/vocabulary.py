@@ -28,8 +28,9 @@ class Vocabulary:
     Args:
         names: the L distinct item names, in the order of their class ids.
         normalize: None, or a normal form of Unicode such as `"NFC"`. Names then are taken in that form, with
-            no-break spaces as blanks and without blanks at the ends; of names that become the same the first
-            counts. Names that are looked up are treated alike.
+            no-break spaces as blanks, and without blanks at the ends or marks that are not seen, such as
+            spaces of no width; of names that become the same the first counts. Names that are looked up are
+            treated alike.
 
     Raises:
         ValueError: for another normal form; if a name occurs twice, is missing (None, NaN, the missing values
@@ -133,11 +134,16 @@ class Vocabulary:
             ) from None
 
     def other_spelling(self, name: str) -> str:
-        """Returns what to say of an unknown name that has the id of another one, "7" of "7.0", or nothing."""
-        other = name.removesuffix(".0") if name.endswith(".0") else f"{name}.0"
-        if other not in self.ids:
+        """Returns what to say of an unknown name in another spelling, "7" of "7.0" or "007", or nothing."""
+        width = len(self.names[0]) if len(self) else 0
+        others = name.removesuffix(".0"), f"{name}.0", name.lstrip("0"), name.zfill(width)
+        other = next((own for own in others if own in self.ids), None)
+        if other is None:
             return ""
-        return f", but {other!r} is: ids that went through a float; write them as integers, as before"
+        return (
+            f", but {other!r} is: ids that go through a float gain '.0', and through an integer lose their "
+            "first zeros; write them as before"
+        )
 
     def decode(self, ids) -> list:
         """Returns the names of class ids in [0, L) of any shape, as equally nested lists."""
@@ -204,8 +210,12 @@ class _Ids(dict):
 
 
 def normal_names(names: pa.Array, form: str) -> pa.Array:
-    """Returns names in a normal form of Unicode, with no-break spaces as blanks, none of them at the ends."""
+    """Returns names in a normal form of Unicode, with no-break spaces as blanks, none of them at the ends.
+
+    They lack marks that are not seen: spaces of no width, soft hyphens, marks of direction and of byte order.
+    """
     plain = pc.replace_substring_regex(pc.utf8_normalize(names, form), "[\u00a0\u2007\u202f]", " ")
+    plain = pc.replace_substring_regex(plain, "[\u00ad\u200b\u200e\u200f\u2060\ufeff]", "")
     return pc.utf8_trim_whitespace(plain)
 
 
