@@ -49,6 +49,7 @@ def test_numbers_are_seconds():
     [
         ["2024-05-01", "2024-05-01 00:00", "2024-05-01T00:00:00.000"],
         ["2024-05-01T00:00Z", "2024-05-01T02:00+02:00"],
+        ["2024/05/01", "2024/5/1 0:00", "2024.05.01 00:00:00", "2024-5-1T0:00:00Z", "2024/5/1 2:00 +0200"],
         ["2024-05-01  00:00", f"2024-05-01{' ' * 100_000}02:00 +02 "],
         [
             "2024-05-01",
@@ -61,6 +62,10 @@ def test_numbers_are_seconds():
 def test_iso_text(texts):
     times, reasons = read(texts)
     assert (times == np.datetime64("2024-05-01")).all() and times.dtype == "datetime64[us]" and not reasons
+
+
+def test_a_day_of_two_separators_is_none():
+    assert read(["2024-05-01", "2024/05-01", "2024/13/01", "2024/5/123"])[1].keys() == {1, 2, 3}
 
 
 def test_the_first_text_decides_between_dates_and_seconds():

@@ -36,8 +36,8 @@ def from_frame(
     Users and items may be strings, bytes of UTF-8, UUIDs, integers or categories. They are numbered in order
     of first appearance. Strings count as they are; blanks around those of a text file do not. Without a time
     column the order of the table counts. Times keep their unit: dates and timestamps are `datetime64`, in UTC
-    if they have a zone; numbers are seconds since 1970; strings are ISO 8601 dates (in UTC if they name no
-    zone) or numbers of seconds.
+    if they have a zone; numbers are seconds since 1970; strings are ISO 8601 dates, also such as 2024/5/1,
+    in UTC if they name no zone, or numbers of seconds.
 
     What the data alone cannot settle is told in a warning, which names the option that settles it.
 

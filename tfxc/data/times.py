@@ -23,6 +23,8 @@ _NO_TEXTS = pa.array([], pa.large_string())
 _UTC = r"(?i)\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
 _ISO = "an ISO 8601 date; pass time_format for other dates"
 _BLANKS_BEFORE_OFFSET = r"\s+([+-]\d\d(?::?\d\d)?)$"
+_YEAR_FIRST = re.compile(r"^(\d{4})([-/.])(\d\d?)\2(\d\d?)(?!\d)")
+_ONE_DIGIT_HOUR = re.compile(r"(?<=^.{10}[ T])(?=\d:)")
 _LEAP_SECOND = re.compile(r"(?<=\d\d:\d\d:)60")
 
 
@@ -297,6 +299,8 @@ def _number(text: str | None) -> float | None:
 
 def _date(text: str | None) -> datetime | None:
     text = " ".join((text or "").split())  # patterns take long over many blanks
+    text = _YEAR_FIRST.sub(lambda day: f"{day[1]}-{day[3]:0>2}-{day[4]:0>2}", text)
+    text = _ONE_DIGIT_HOUR.sub("0", text)
     text = re.sub(_BLANKS_BEFORE_OFFSET, r"\1", re.sub(_UTC, "+00:00", text))
     return _checked(text, datetime.fromisoformat)
 
