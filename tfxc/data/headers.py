@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from tfxc.data.table import check_columns
+from tfxc.data.warn import warn
 
 DELIMITERS = (",", "\t", ";", "|")
 USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}  # as `normalized` returns them
@@ -21,6 +22,16 @@ def plain_names(header: Iterable[str]) -> list[str]:
 def is_typed(fields: list[str]) -> bool:
     """Whether all fields are names with a type of RecBole, such as `user_id:token`."""
     return bool(fields) and all(map(_TYPED.fullmatch, fields))
+
+
+def warn_of_lists(own: Iterable[str], source):
+    """Warns of columns that hold several values a field, as a header of RecBole says."""
+    lists = [name.strip() for name in own if re.search(r":(token|float)_seq\s*$", name)]
+    if lists:
+        warn(
+            f"{source}: the fields of {lists} hold several values each, and are read as one name: write a "
+            "row for each value, or read whole sequences with tfxc.data.Sequences.from_lists."
+        )
 
 
 def normalized(name: str) -> str:

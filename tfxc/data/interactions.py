@@ -18,6 +18,7 @@ from tfxc.data.headers import (
     normalized,
     own_names,
     plain_names,
+    warn_of_lists,
 )
 from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
@@ -156,7 +157,9 @@ def read_csv(
     header = next(records, [])
     if lines.bad.number:
         lines.report()  # the first line may be missing because it could not be read
-    positions = [header.index(name) for name in own_names(wanted, header, path)]
+    own = own_names(wanted, header, path)
+    warn_of_lists(own, path)
+    positions = [header.index(name) for name in own]
     sequences = _sequences(lines, records, header, positions, vocabulary, choices)
     warn_of_header(sequences, header[positions[0]].strip(), header[positions[1]].strip(), path)
     return sequences
@@ -172,7 +175,8 @@ def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequenc
         last = 0  # the line before, from 1
         for record in records:
             if len(record) != len(names):
-                lines.reject(f"found {len(record)} fields, expected {len(names)} ({' '.join(names)})")
+                hint = delimiter_hint(record) if len(record) == 1 else ""
+                lines.reject(f"found {len(record)} fields, expected {len(names)} ({' '.join(names)}){hint}")
                 continue
             skipped.extend(range(last, lines.number - 1))
             last = lines.number

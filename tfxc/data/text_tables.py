@@ -10,7 +10,7 @@ from pyarrow.types import is_string, is_temporal
 
 from tfxc.data.bad_rows import BadRows
 from tfxc.data.files import DAMAGED, File
-from tfxc.data.headers import delimiter_of, own_names
+from tfxc.data.headers import delimiter_of, own_names, warn_of_lists
 from tfxc.data.quotes import DOUBLED, Watched, check_quotes, num_line_ends
 from tfxc.data.table import Table, converted, unreadable
 from tfxc.data.warn import warn_of_cut
@@ -32,6 +32,7 @@ def open_text(
     """
     _, names, found = _header(files[0], columns, encoding)
     spelled = own_names(columns, names, files[0])
+    warn_of_lists(spelled, files[0])
     kinds = [found.field(own).type for own in spelled]
     kinds = [
         pa.binary()
