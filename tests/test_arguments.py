@@ -117,6 +117,13 @@ def test_folders_of_other_storage_are_refused(path):
         pass
 
 
+@pytest.mark.parametrize("path", [None, 5, np.zeros(3), b"runs"])
+def test_what_is_no_path_is_named(path):
+    for makes in (BackupAndRestore, Vocabulary(["a"]).save, Vocabulary.load):
+        with pytest.raises(ValueError, match=f"path must be .* but is of {type(path).__name__}"):
+            makes(path)
+
+
 def test_folders_of_this_machine_stay_as_given(tmp_path):
     for path in (tmp_path, str(tmp_path), "runs:1", "//runs"):
         assert local_path(path) is path
@@ -128,7 +135,9 @@ def test_paths_of_windows_are_refused_elsewhere(monkeypatch):
             with pytest.raises(ValueError, match="runs' is a path of Windows, which .* under WSL"):
                 makes(path)
         with monkeypatch.context() as patched:
-            patched.setattr("tfxc.arguments.os", SimpleNamespace(name="nt", fspath=os.fspath))
+            patched.setattr(
+                "tfxc.arguments.os", SimpleNamespace(name="nt", fspath=os.fspath, PathLike=os.PathLike)
+            )
             assert local_path(path) is path
 
 

@@ -42,15 +42,18 @@ def real_number(value, name):
 
 
 def local_path(path):
-    """A path as it was given; ValueError for one of remote storage, or of Windows on another system."""
-    if os.name != "nt" and _DRIVE.match(os.fspath(path)):
+    """A path as it was given; ValueError for what is none, is of remote storage, or of Windows elsewhere."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path must be that of a file or folder, but is of {type(path).__name__}.")
+    name = os.fspath(path)
+    if os.name != "nt" and _DRIVE.match(name):
         raise ValueError(
-            f"{os.fspath(path)!r} is a path of Windows, which would all be one name here: write it as this "
+            f"{name!r} is a path of Windows, which would all be one name here: write it as this "
             "system does, such as /mnt/c/run under WSL."
         )
-    if _SCHEME.match(os.fspath(path)):
+    if _SCHEME.match(name):
         raise ValueError(
-            f"{os.fspath(path)!r} is not a path of this machine: name one on a disk or a mounted file "
+            f"{name!r} is not a path of this machine: name one on a disk or a mounted file "
             "system, and copy it to remote storage from there."
         )
     return path

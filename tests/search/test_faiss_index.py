@@ -28,6 +28,13 @@ def test_the_recall_is_that_of_the_search(factory):
     assert recall > (0.7 if factory.startswith("IVF") else 0.1)  # HNSW is weak at inner products
 
 
+def test_any_seed_makes_an_index_and_what_is_none_is_named():
+    head = head_of(clustered(50, 4))
+    assert faiss_index(head, seed=-1).ntotal == faiss_index(head, seed=None).ntotal == 50
+    with pytest.raises(ValueError, match="seed must be an integer .* but got 1.5"):
+        faiss_index(head, seed=1.5)
+
+
 def test_the_bias_counts():
     vectors, query = clustered(50, 4), queries(5, 4)
     head = head_of(vectors, use_bias=True)

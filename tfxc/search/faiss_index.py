@@ -6,6 +6,7 @@ import faiss
 import numpy as np
 import tensorflow as tf
 
+from tfxc.arguments import seed_or_drawn
 from tfxc.class_vectors import blocks, require_indexable, subsample
 from tfxc.ids import require_queries
 
@@ -85,7 +86,7 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
             f"factory must be a string such as 'IVF4096,Flat', or None, but is of {type(factory).__name__}: "
             "give queries by name, faiss_index(head, queries=queries)."
         )
-    width = head.class_vectors(0, 1).shape[1]
+    seed, width = seed_or_drawn(seed) % 2**64, head.class_vectors(0, 1).shape[1]
     if queries is None:
         width = head.query_dim or width  # a head of a user's own need not tell the first
         queries = np.random.default_rng(seed).standard_normal((_NUM_CHECKED, width), np.float32)
