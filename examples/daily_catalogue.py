@@ -71,7 +71,7 @@ def parse_arguments(argv=None):
     add("--max-length", type=count, default=20)
     add("--batch-size", type=count, default=64)
     add("--learning-rate", type=rate, default=1e-3)
-    add("--seed", type=int, default=0)
+    add("--seed", type=whole, default=0)
     add("--output", type=Path, default=Path("runs/days"), help="folder for the table and the last model")
     return parser.parse_args(argv)
 

@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 
 from common import classification_data, classification_heads
-from common.arguments import count, rate
+from common.arguments import count, rate, whole
 from common.classification_data import load
 from common.classification_heads import DECODERS, bag_inputs, make_encoder, make_head
 from common.training_log import VERBOSE, TrainingLog
@@ -48,7 +48,7 @@ def parse_arguments(argv=None):
     add("--batch-size", type=count, default=128)
     add("--epochs", type=count, default=6)
     add("--learning-rate", type=rate, default=3e-3, help="at the start; falls to 0 along a cosine")
-    add("--seed", type=int, default=0, help="of the hash functions and the weights")
+    add("--seed", type=whole, default=0, help="of the hash functions and the weights")
     add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
     add(
         "--output",

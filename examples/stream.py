@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from common.arguments import count, rate
+from common.arguments import count, rate, whole
 from common.language_data import BUNDLED
 from tensorflow import data, keras
 
@@ -40,7 +40,7 @@ def parse_arguments(argv=None):
     add("--num-negatives", type=count, default=100)
     add("--batch-size", type=count, default=64)
     add("--learning-rate", type=rate, default=1e-3)
-    add("--seed", type=int, default=0)
+    add("--seed", type=whole, default=0)
     add("--output", type=Path, default=Path("runs/stream"), help="folder for the model")
     return parser.parse_args(argv)
 

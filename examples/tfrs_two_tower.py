@@ -21,7 +21,7 @@ import common  # noqa: F401  (before TensorFlow)
 import numpy as np
 import tensorflow as tf
 from common import recommendation_data, sampler_choice
-from common.arguments import count, rate, share
+from common.arguments import count, rate, share, whole
 from common.recommendation_data import load_split
 from common.training_log import markdown_table
 from tensorflow import keras
@@ -56,7 +56,7 @@ def parse_arguments(argv=None):
     sampler_choice.add_arguments(add)
     add("--learning-rate", type=rate, default=3e-3, help="at the start; falls to 0 along a cosine")
     add("--dropout", type=share, default=0.2, help="of the query tower's inputs")
-    add("--seed", type=int, default=0)
+    add("--seed", type=whole, default=0)
     add("--output", default="demo/two_tower", help="folder of the exported index")
     return parser.parse_args(argv)
 

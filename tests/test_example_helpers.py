@@ -82,6 +82,7 @@ REFUSED = {
     extreme_classification: {
         "--epochs 0": "argument --epochs: must be at least 1, but is 0",
         "--epochs many": "argument --epochs: invalid int value: 'many'",
+        "--seed -1": "argument --seed: must be at least 0, but is -1",
         "--num-hard 0": "argument --num-hard: must be at least 1, but is 0",
         "--samplers curriculum --epochs 3": "--start-epoch 5 comes after --epochs 3",
         "--samplers astra --epochs 9 --num-negatives 4": "--num-hard 8 is more than --num-negatives 4",

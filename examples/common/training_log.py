@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from common.arguments import count, rate
+from common.arguments import count, rate, whole
 from common.run_options import check_options
 
 # Options that may change when a run resumes: the other runs, the output, the display, and the patience. The
@@ -24,7 +24,7 @@ def add_arguments(add):
     add("--epochs", type=count, default=1, help="passes over the training data")
     add("--patience", type=count, default=5, help="epochs without progress before a run stops")
     add("--learning-rate", type=rate, default=2e-3, help="at the start; falls to 0 along a cosine")
-    add("--seed", type=int, default=0, help="of weights, draws and the order of the data")
+    add("--seed", type=whole, default=0, help="of weights, draws and the order of the data")
     add("--verbose", type=int, choices=(1, 2), default=VERBOSE, help="a progress bar, or lines")
 
 
