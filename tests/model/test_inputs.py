@@ -1,6 +1,9 @@
 from collections import OrderedDict
 
 import numpy as np
+import pandas
+import polars
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import tensorflow as tf
@@ -200,6 +203,42 @@ def test_ids_that_the_encoder_would_take_for_others_are_refused():
     whole = model.predict(np.array([[3, 7]], "int32"), verbose=0)["scores"]
     for dtype in ("int64", "uint64", "float64", "int8"):
         np.testing.assert_array_equal(model.rank(np.array([[3, 7]], dtype), 5)["scores"], whole)
+
+
+def reader_of_texts():
+    texts = keras.Input((), dtype="string", name="text")
+    ids = keras.layers.StringLookup(vocabulary=["tea", "milk"])(texts)
+    encoder = keras.Model(texts, keras.layers.Embedding(3, DIM)(ids))
+    return tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(NUM_CLASSES), k=3)
+
+
+def test_texts_of_any_kind_and_lists_are_inputs():
+    model, texts = reader_of_texts(), np.array(["milk", "tea", "rum"])
+    wanted = model.predict(tf.constant(texts), verbose=0)["ids"]
+    series = pandas.Series(texts)
+    kinds = [texts, texts.astype("S"), texts.tolist(), series, series.astype("category")]
+    for given in [*kinds, polars.Series(texts), pa.array(texts)]:
+        np.testing.assert_array_equal(model.predict(given, verbose=0)["ids"], wanted)
+    model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy())
+    model.fit(texts, np.arange(3), validation_data=(texts.tolist(), np.arange(3)), verbose=0)
+
+
+def test_numbers_of_pandas_are_inputs_and_objects_are_named():
+    model, x = make_model(), features(4)
+    wanted = model.predict(x, verbose=0)["ids"]
+    for given in (x.tolist(), pandas.DataFrame(x), polars.DataFrame(x)):
+        np.testing.assert_array_equal(model.predict(given, verbose=0)["ids"], wanted)
+    nullable = pandas.DataFrame(x).astype("Float32")
+    for given in (nullable, x.astype(object), np.where(x > 0, x, None), np.zeros([4, DIM], "datetime64[D]")):
+        with pytest.raises(ValueError, match="must be numbers or texts, but are .* convert them"):
+            model.predict(given, verbose=0)
+
+
+def test_texts_for_numbers_and_numbers_for_texts_are_refused():
+    with pytest.raises(ValueError, match="reads the input 'text' as string, but it is int"):
+        reader_of_texts().predict(np.arange(3), verbose=0)
+    with pytest.raises(ValueError, match=r"as float32, but it is string: convert it, .*encode"):
+        make_model().predict(np.full([4, DIM], "a"), verbose=0)
 
 
 def test_classes_to_allow_are_no_inputs():

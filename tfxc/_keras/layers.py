@@ -113,15 +113,22 @@ def kept_integers(layer, inputs):
 
 
 def _kept(declared, part):
-    dtype = None if declared is None or not isinstance(part, tf.Tensor) else tf.as_dtype(declared.dtype)
-    if dtype is None or not dtype.is_integer or part.dtype.size < dtype.size:
+    if declared is None or not isinstance(part, tf.Tensor):
+        return part
+    dtype, name = tf.as_dtype(declared.dtype), declared.name.split(":")[0]
+    if (part.dtype == tf.string) != (dtype == tf.string):
+        raise ValueError(
+            f"The encoder reads the input {name!r} as {dtype.name}, but it is {part.dtype.name}: convert it, "
+            "names to ids by tfxc.data.Vocabulary(names).encode, or declare another, keras.Input(dtype=)."
+        )
+    if not dtype.is_integer or part.dtype.size < dtype.size:
         return part
     if part.dtype == dtype or not (part.dtype.is_integer or part.dtype.is_floating):
         return part
     is_other = tf.not_equal(tf.cast(tf.cast(part, dtype), part.dtype), part)
     checked = require(
         tf.logical_not(tf.reduce_any(is_other)),
-        f"The encoder reads the input {declared.name.split(':')[0]!r} as {dtype.name}, which does not hold",
+        f"The encoder reads the input {name!r} as {dtype.name}, which does not hold",
         tf.boolean_mask(part, is_other),
         "and would take another number: count ids from 0, or declare another dtype, keras.Input(dtype=).",
     )

@@ -26,6 +26,7 @@ from tfxc.mining.hard_negative_mining import warn_without_mining
 from tfxc.model.checks import refuse_class_weight, refuse_consumed, refuse_empty, warn_of_padding
 from tfxc.model.fresh_cache import with_fresh_cache
 from tfxc.model.growing import Growth
+from tfxc.model.inputs import plain_inputs
 from tfxc.require import clean_errors
 from tfxc.step_clock import EPOCH
 
@@ -35,6 +36,8 @@ def bound_arguments(method, *args, **kwargs):
     arguments = inspect.signature(method).bind(*args, **kwargs).arguments
     arguments.update(arguments.pop("kwargs", {}))  # Keras's own options of evaluate
     refuse_empty(arguments.get("x"), "x")
+    if "x" in arguments:
+        arguments["x"] = plain_inputs(arguments["x"])
     if "y" in arguments:
         arguments["y"] = as_array(arguments["y"])
     if "sample_weight" in arguments:
@@ -43,7 +46,7 @@ def bound_arguments(method, *args, **kwargs):
     refuse_empty(held_out, "validation_data")
     if isinstance(held_out, list | tuple) and len(held_out) > 1:
         x, labels, *weights = held_out
-        arguments["validation_data"] = (x, as_array(labels), *map(weights_as_array, weights))
+        arguments["validation_data"] = (plain_inputs(x), as_array(labels), *map(weights_as_array, weights))
     return arguments
 
 

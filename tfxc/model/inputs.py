@@ -42,6 +42,26 @@ def split_inputs(inputs, encoder):
     return rest, reserved
 
 
+def plain_inputs(inputs):
+    """Inputs in forms that Keras takes: lists, and texts of NumPy, pandas, Polars and Arrow, as tensors."""
+    return tf.nest.map_structure(_plain, lists_as_tensors(inputs))
+
+
+def _plain(part):
+    if not (isinstance(part, np.ndarray) or hasattr(part, "to_numpy")):  # of pandas, Polars or Arrow
+        return part
+    array = np.asarray(part)
+    if array.dtype.kind in "biufc":  # Keras gives a numeric Series of pandas a dimension more
+        return part if isinstance(getattr(part, "dtype", None), np.dtype) else array
+    try:
+        return tf.convert_to_tensor(array.astype(object))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Inputs must be numbers or texts, but are {array.dtype}: convert them, for example by "
+            f"np.asarray(x, 'float32'), and give what is missing a value ({error})."
+        ) from error
+
+
 def ranking_inputs(inputs, encoder, exclude, allow):
     """The tensors that ``rank`` reads: the encoder's inputs, class ids to exclude and to allow, or None."""
     inputs, reserved = split_inputs(lists_as_tensors(inputs), encoder)
