@@ -219,6 +219,7 @@ def test_texts_of_any_kind_and_lists_are_inputs():
     kinds = [texts, texts.astype("S"), texts.tolist(), series, series.astype("category")]
     for given in [*kinds, polars.Series(texts), pa.array(texts)]:
         np.testing.assert_array_equal(model.predict(given, verbose=0)["ids"], wanted)
+        np.testing.assert_array_equal(model.rank(given, 3)["ids"], wanted)
     model.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy())
     model.fit(texts, np.arange(3), validation_data=(texts.tolist(), np.arange(3)), verbose=0)
 

@@ -135,8 +135,8 @@ class Vocabulary:
 
     def other_spelling(self, name: str) -> str:
         """Returns what to say of an unknown name in another spelling, "7" of "7.0" or "007", or nothing."""
-        width = len(self.names[0]) if len(self) else 0
-        others = name.removesuffix(".0"), f"{name}.0", name.lstrip("0"), name.zfill(width)
+        first = next(iter(self.ids), "")
+        others = name.removesuffix(".0"), f"{name}.0", name.lstrip("0"), name.zfill(len(first))
         other = next((own for own in others if own in self.ids), None)
         if other is None:
             return ""

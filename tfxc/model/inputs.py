@@ -64,7 +64,7 @@ def _plain(part):
 
 def ranking_inputs(inputs, encoder, exclude, allow):
     """The tensors that ``rank`` reads: the encoder's inputs, class ids to exclude and to allow, or None."""
-    inputs, reserved = split_inputs(lists_as_tensors(inputs), encoder)
+    inputs, reserved = split_inputs(plain_inputs(inputs), encoder)
     if exclude is not None and "exclude" in reserved:
         raise ValueError(
             "rank got exclude both among the inputs and beside them: join them as exclude= [B, X]."
