@@ -220,6 +220,8 @@ def test_what_cannot_be_updated_says_why(tmp_path):
         update(tmp_path / "1", tmp_path / "1", removed=["item 1"])
     with pytest.raises(ValueError, match="is no export of a model with class names"):
         update(tmp_path, tmp_path / "2", removed=["item 1"])
+    with pytest.raises(ValueError, match="s3://bucket/1' is not a path of this machine"):
+        update("s3://bucket/1", tmp_path / "2", removed=["item 1"])
     assert sorted(os.listdir(tmp_path)) == ["1", "biased"]
 
 

@@ -96,6 +96,7 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
                 f"look like {what}."
             )
         found += _tied(sequences, know_order)
+    found += _padded(sequences)
     for name, column in sequences.columns.items():
         known = column.vocabulary
         first = known.names.array[:_MANY] if known else []
@@ -135,6 +136,20 @@ def _other_numbers(times: np.ndarray) -> str | None:
         return 'years: pass time_format="%Y", or "s" if they are seconds'
     are_few = len(times) >= _MANY and times.min() >= 0 and times.max() <= 10 and len(np.unique(times)) <= 11
     return "ratings: name the column of times" if are_few else None
+
+
+def _padded(sequences):
+    """Finds sequences of one length of which some begin or end with two items called 0, as padded ones do."""
+    zero, width = sequences.vocabulary.names.array.index("0").as_py(), sequences.lengths.max(initial=0)
+    if zero < 0 or width < 2 or sequences.lengths.min() < width:
+        return
+    rows = sequences.items.reshape(-1, width) == zero
+    number = np.count_nonzero(rows[:, :2].all(1) | rows[:, -2:].all(1))
+    if number:
+        yield (
+            f"{number} of {len(rows)} sequences, all of {width} items, begin or end with several items "
+            "called '0', which look like padding, but are read as items: leave them out."
+        )
 
 
 def _misread(role, names: pa.Array):

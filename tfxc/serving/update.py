@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfxc._keras import keras
 from tfxc._keras.weights import constant, tf_variable
 from tfxc.aligned import aligned_zeros, taken_over
-from tfxc.arguments import refuse_masked
+from tfxc.arguments import local_path, refuse_masked
 from tfxc.data import Vocabulary
 from tfxc.data.names import Names, places_of
 from tfxc.layers import DenseHead
@@ -86,7 +86,7 @@ def update(
     """
     if os.path.lexists(new_path):
         raise ValueError(f"An update writes a new folder, but {new_path} is there already: name another.")
-    record = _record(path)
+    record = _record(local_path(path))
     change = _Change.of(read_names(os.path.join(path, EXTRA)), added, removed)
     loaded = tf.saved_model.load(os.fspath(path))
     own = {name: None if at is None else loaded.kept[at] for name, at in record["places"].items()}
