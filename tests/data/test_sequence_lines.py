@@ -23,7 +23,7 @@ def test_read_sessions(tmp_path):
 
 @pytest.mark.parametrize("lines", ["0 0 5\n1 2 5\n", "1 2 5\n1 0 0\n"])
 def test_padding_is_told(lines, tmp_path):
-    with pytest.warns(UserWarning, match="1 of 2 sequences, all of 3 items, .* called '0', which look like padding"):
+    with pytest.warns(UserWarning, match="1 of 2 sequences, all of 3 items, .* '0', which look like padding"):
         read_sessions(written(tmp_path, lines))
     read_sessions(written(tmp_path, lines + "0 0\n"))  # of different lengths
 
