@@ -83,18 +83,7 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
         found += _alike(role, own)
         found += _misread(role, own[:_COMPARED])
     if sequences.times is not None:
-        unit = None if know_unit else unit_of(sequences.times)
-        if unit is not None:
-            found.append(
-                f"The times reach {np.max(sequences.times):.0f}, which look like {UNITS[unit]} since 1970, "
-                f'but are read as seconds: pass time_format="{unit}", or "s" if they are none.'
-            )
-        what = None if know_unit else _other_numbers(sequences.times)
-        if what is not None:
-            found.append(
-                f"The times are numbers from {sequences.times.min():g} to {sequences.times.max():g}, which "
-                f"look like {what}."
-            )
+        found += [] if know_unit else _other_numbers(sequences.times)
         found += _tied(sequences, know_order)
     found += _padded(sequences)
     for name, column in sequences.columns.items():
@@ -128,14 +117,19 @@ def warn_of_header(sequences: Sequences, user: str, item: str, source):
         )
 
 
-def _other_numbers(times: np.ndarray) -> str | None:
-    """Returns what numbers seem to be that are read as times, and the remedy, or None."""
+def _other_numbers(times: np.ndarray):
+    """Finds numbers that are read as times in seconds and seem to be something else."""
     if times.dtype.kind == "M" or not len(times):
-        return None
-    if times.min() >= 1900 and times.max() <= 2100:
-        return 'years: pass time_format="%Y", or "s" if they are seconds'
-    are_few = len(times) >= _MANY and times.min() >= 0 and times.max() <= 10 and len(np.unique(times)) <= 11
-    return "ratings: name the column of times" if are_few else None
+        return
+    unit, least, most = unit_of(times), times.min(), times.max()
+    told = f"The times are numbers from {least:.16g} to {most:.16g}, which look like"
+    if unit is not None:
+        remedy = f'pass time_format="{unit}", or "s" if they are none.'
+        yield f"{told} {UNITS[unit]} since 1970, but are read as seconds: {remedy}"
+    elif least >= 1900 and most <= 2100:
+        yield f'{told} years: pass time_format="%Y", or "s" if they are seconds.'
+    elif len(times) >= _MANY and least >= 0 and most <= 10 and len(np.unique(times)) <= 11:
+        yield f"{told} ratings: name the column of times."
 
 
 def _padded(sequences):
