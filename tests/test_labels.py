@@ -7,7 +7,7 @@ import tensorflow as tf
 from memory_checks import with_peak
 
 from tfxc.ids import check_ids, drop_duplicates
-from tfxc.labels import flatten_examples, labelled_queries, pad_labels, pad_labels_of
+from tfxc.labels import flatten_examples, labelled_queries, pad_labels, pad_labels_of, weights_as_array
 
 ROWS = [[3, 1], [], [7]]
 PADDED = [[3, 1], [-1, -1], [7, -1]]
@@ -282,3 +282,9 @@ def test_labels_whose_longest_row_ends_early_are_padded():
     for labels in (ragged, ragged.to_sparse(), tf.expand_dims(ragged, 2)):
         flat, ids, _, _ = labelled_queries(query, labels, 9)
         assert flat.numpy().tolist() == [[0, 1], [6, 7], [8, 9]] and ids.numpy().tolist() == [[5], [6], [7]]
+
+
+def test_weights_below_0_are_told():
+    with pytest.warns(UserWarning, match="sample_weight holds 1 numbers below 0, .* pass 0"):
+        assert weights_as_array([1, -1, 0]).tolist() == [1.0, -1.0, 0.0]
+    assert weights_as_array(None) is None

@@ -5,6 +5,7 @@ duplicates within a row.
 """
 
 import numbers
+import warnings
 
 import numpy as np
 import scipy.sparse
@@ -60,7 +61,14 @@ def as_array(labels):
 def weights_as_array(sample_weight):
     """Weights of examples in a form that Keras takes; ValueError for lists of different lengths."""
     is_other = isinstance(sample_weight, list | tuple) or hasattr(sample_weight, "to_numpy")
-    return np.asarray(sample_weight, "float32") if is_other else sample_weight
+    weights = np.asarray(sample_weight, "float32") if is_other else sample_weight
+    if isinstance(weights, np.ndarray) and weights.dtype.kind in "if" and (weights < 0).any():
+        warnings.warn(
+            f"sample_weight holds {np.sum(weights < 0)} numbers below 0, by which training drives labels away "
+            "without end: pass 0 for examples that do not count.",
+            stacklevel=2,
+        )
+    return weights
 
 
 def tensor_of_labels(labels):
