@@ -64,8 +64,8 @@ def weights_as_array(sample_weight):
     weights = np.asarray(sample_weight, "float32") if is_other else sample_weight
     if isinstance(weights, np.ndarray) and weights.dtype.kind in "if" and (weights < 0).any():
         warnings.warn(
-            f"sample_weight holds {np.sum(weights < 0)} numbers below 0, by which training drives labels away "
-            "without end: pass 0 for examples that do not count.",
+            f"sample_weight holds {np.sum(weights < 0)} numbers below 0, by which training drives labels "
+            "away without end: pass 0 for examples that do not count.",
             stacklevel=2,
         )
     return weights
