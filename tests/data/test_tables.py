@@ -64,6 +64,14 @@ def test_files_of_a_folder_whose_types_differ(tmp_path, first, second, values):
     assert [row["n"] for row in rows_of(table)] == values
 
 
+def test_a_name_that_occurs_twice_in_a_file_of_parquet(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1]), pa.array(["x"]), pa.array(["y"])], ["n", "m", "m"])
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    assert rows_of(open_table(tmp_path, ["n"], [], BadRows("t", "row"))) == [{"n": 1}]
+    with pytest.raises(ValueError, match="The column 'm' occurs twice"):
+        open_table(tmp_path, ["n", "m"], [], BadRows("t", "row"))
+
+
 def test_files_of_a_folder_whose_types_do_not_go_together(tmp_path):
     for name, column in (("a", pa.array([1])), ("b", pa.array(["x"]))):
         pa.parquet.write_table(pa.table({"n": column}), tmp_path / f"{name}.parquet")

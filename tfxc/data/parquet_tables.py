@@ -34,7 +34,7 @@ def open_parquet(files: list[File], columns: list[str], text: list[str], name: s
     """
     system, paths = files[0].system, [file.path for file in files]
     try:
-        dataset = pyarrow.dataset.dataset(paths, format="parquet", filesystem=system)
+        dataset = pyarrow.dataset.dataset(paths, pa.schema([]), "parquet", system)  # each file has its own
         parts = [(part, _partitions(part)) for part in dataset.get_fragments()]
         numbers = _numbers([keys for _, keys in parts], text)
         parts = [(part, _scalars(keys, numbers)) for part, keys in parts]
