@@ -183,12 +183,16 @@ def _alike(role, names: pa.Array):
                 "stand for several: write them as integers or texts where they come from."
             )
     if pc.any(pc.ends_with(names, ".0")).as_py():
-        same = _same(names, pc.replace_substring_regex(names, r"^(-?\d+)\.0$", r"\1"))
+        integers = pc.replace_substring_regex(names, r"^(-?\d+)\.0$", r"\1")
+        same, is_float = _same(names, integers), pc.not_equal(integers, names)
         if same is not None:
             yield (
                 f"{same[0]} {role} names went through a float, such as {same[1]}, and stay apart: write them "
                 "as integers."
             )
+        elif 2 * pc.sum(is_float).as_py() > len(names):
+            first = names.filter(is_float)[0].as_py()
+            yield f"Most {role} names went through a float, such as {first!r}: write them as integers."
 
 
 def _same(names: pa.Array, plain: pa.Array) -> tuple[int, str] | None:
