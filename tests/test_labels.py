@@ -7,7 +7,14 @@ import tensorflow as tf
 from memory_checks import with_peak
 
 from tfxc.ids import check_ids, drop_duplicates
-from tfxc.labels import flatten_examples, labelled_queries, pad_labels, pad_labels_of, weights_as_array
+from tfxc.labels import (
+    as_array,
+    flatten_examples,
+    labelled_queries,
+    pad_labels,
+    pad_labels_of,
+    weights_as_array,
+)
 
 ROWS = [[3, 1], [], [7]]
 PADDED = [[3, 1], [-1, -1], [7, -1]]
@@ -46,6 +53,11 @@ def test_labels_that_make_no_tensor_become_one_as_the_refusal_says():
     assert pad_labels(eval(remedy, {"tf": tf, "m": matrix})).numpy().tolist() == [[2, -1], [0, 1]]
     with pytest.raises(ValueError, match=r"pass tf.ragged.constant\(lists\)"):
         pad_labels(ROWS)
+
+
+def test_matrices_of_scipy_are_cut_into_batches_that_tell_what_they_hold():
+    matrix = scipy.sparse.csc_matrix([[0, 0, 1], [1, 1, 0]])
+    assert as_array(matrix).format == "csr"
 
 
 def test_multi_hot_rows_become_ids_as_the_refusal_says():

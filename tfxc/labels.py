@@ -42,6 +42,8 @@ def as_array(labels):
     """Labels in a form that Keras takes, those of data frames as an array; ValueError for names and lists."""
     if hasattr(labels, "to_numpy"):  # of pandas, Polars or Arrow
         labels = np.asarray(labels)
+    if scipy.sparse.issparse(labels):
+        labels = labels.tocsr()  # Keras cannot cut all others into batches, not even to have them refused
     first, what = labels, None
     if isinstance(labels, np.ndarray) and labels.dtype == object and labels.size:
         first = labels.flat[0]

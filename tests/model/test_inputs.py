@@ -317,6 +317,25 @@ def test_of_rows_it_is_the_first(rows):
     assert dense.numpy().tolist() == [[0.0, 1.0]] and found[1] is None
 
 
+@pytest.mark.both_keras
+def test_matrices_of_scipy_of_each_format_with_entries_in_any_order_are_inputs():
+    model, x, y = make_model(), features(4), np.arange(4)
+    wanted = model.predict_on_batch(x)["scores"]
+    row, column = np.divmod(np.arange(x.size)[::-1], DIM)
+    twice = np.concatenate([row, row]), np.concatenate([column, column])
+    forms = [scipy.sparse.csr_matrix(x).asformat(name) for name in ("csr", "csc", "coo", "lil", "dok", "bsr")]
+    forms.append(scipy.sparse.coo_matrix((np.tile(x[row, column] / 2, 2), twice), x.shape))
+    for matrix in forms:
+        np.testing.assert_allclose(model.predict(matrix, verbose=0)["scores"], wanted, rtol=1e-5)
+        np.testing.assert_allclose(model.rank(matrix, 5)["scores"], wanted, rtol=1e-5)
+        np.testing.assert_allclose(model.predict_on_batch(matrix)["scores"], wanted, rtol=1e-5)
+    of_batch = model.test_on_batch(x, y)
+    csc = forms[1]
+    np.testing.assert_allclose(model.test_on_batch(csc, y), of_batch, rtol=1e-5)
+    assert model.fit(x, y, validation_data=(csc, y), verbose=0).history["loss"] == pytest.approx([of_batch])
+    assert np.isfinite(model.train_on_batch(csc, y))
+
+
 def test_sparse_and_ragged_tensors_keep_their_kind():
     sparse, ragged = tf.sparse.from_dense(ROWS), tf.ragged.constant([[1, 2], [3]])
     found = first_examples({"sparse": sparse, "ragged": ragged})

@@ -27,7 +27,7 @@ from tfxc.model.checks import (
 )
 from tfxc.model.fit import clean_ranking
 from tfxc.model.growing import begin_anew
-from tfxc.model.inputs import first_input, flatten_reserved, split_inputs
+from tfxc.model.inputs import as_tensor, first_input, flatten_reserved, split_inputs, with_matrices
 from tfxc.model.step import example_losses, require_sampler
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.require import clean_errors
@@ -49,6 +49,7 @@ class BatchMixin:
         refuse_class_weight(class_weight)
         refuse_batch_on_replicas(self, "train")
         warn_without_refresh(self.sampler)
+        x = with_matrices(as_tensor, x)
         with clean_errors():
             return super().train_on_batch(
                 x, as_array(y), weights_as_array(sample_weight), None, *args, **kwargs
@@ -58,9 +59,10 @@ class BatchMixin:
         refuse_batch_on_replicas(self, "predict")
         self._freshen(x)
         with clean_ranking():
-            return super().predict_on_batch(x)
+            return super().predict_on_batch(with_matrices(as_tensor, x))
 
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        x = with_matrices(as_tensor, x)
         self._freshen(x)
         with clean_errors():
             return super().test_on_batch(x, as_array(y), weights_as_array(sample_weight), *args, **kwargs)

@@ -35,9 +35,8 @@ def bound_arguments(method, *args, **kwargs):
     """The arguments of Keras's ``fit``, ``evaluate`` or ``predict`` by name, labels as arrays."""
     arguments = inspect.signature(method).bind(*args, **kwargs).arguments
     arguments.update(arguments.pop("kwargs", {}))  # Keras's own options of evaluate
-    refuse_empty(arguments.get("x"), "x")
-    if "x" in arguments:
-        arguments["x"] = plain_inputs(arguments["x"])
+    arguments["x"] = plain_inputs(arguments.get("x"))
+    refuse_empty(arguments["x"], "x")
     if "y" in arguments:
         arguments["y"] = as_array(arguments["y"])
     if "sample_weight" in arguments:

@@ -44,7 +44,7 @@ def split_inputs(inputs, encoder):
 
 def plain_inputs(inputs):
     """Inputs in forms that Keras takes: lists, and texts of NumPy, pandas, Polars and Arrow, as tensors."""
-    return tf.nest.map_structure(_plain, lists_as_tensors(inputs))
+    return tf.nest.map_structure(_plain, lists_as_tensors(with_matrices(as_csr, inputs)))
 
 
 def _plain(part):
@@ -191,12 +191,27 @@ def first_examples(x):
     return tf.nest.map_structure(first, unpack_x_y_sample_weight(batch)[0])
 
 
+def with_matrices(form, inputs):
+    """Inputs with ``form``, ``as_csr`` or ``as_tensor``, of each matrix of SciPy."""
+    if scipy.sparse.issparse(inputs):  # one of them is a dict, too
+        return form(inputs)
+    return tf.nest.map_structure(lambda part: form(part) if scipy.sparse.issparse(part) else part, inputs)
+
+
+def as_csr(matrix):
+    """A matrix of SciPy whose entries are in order, each once: Keras cannot cut others into batches."""
+    matrix = matrix.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
 def as_tensor(part):
     """The tensor of an array or a SciPy matrix. Tensors of any kind, and None, come back unchanged."""
     if scipy.sparse.issparse(part):
-        part = part.tocoo()
-        indices = np.stack([part.row, part.col], 1).astype(np.int64)
-        return tf.sparse.reorder(tf.SparseTensor(indices, part.data, part.shape))
+        part = as_csr(part).tocoo()
+        return tf.SparseTensor(np.stack([part.row, part.col], 1).astype(np.int64), part.data, part.shape)
     return part if part is None or tf.is_tensor(part) else tf.convert_to_tensor(part)
 
 
