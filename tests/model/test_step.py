@@ -168,6 +168,12 @@ def test_a_dict_of_weights_is_refused():
         tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), features(2), [1, 2], None, weights)
 
 
+@pytest.mark.parametrize("shape", [[], [DIM], [1, 2, 3, DIM]])
+def test_queries_of_another_rank_are_told_from_wrong_labels(shape):
+    with pytest.raises(ValueError, match=r"query must be \[B, D\] or, for sequences, \[B, T, D\], but has"):
+        tfxc.head_loss(DenseHead(NUM_CLASSES), SoftmaxCrossentropy(), tf.ones(shape), [0])
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

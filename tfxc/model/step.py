@@ -53,8 +53,9 @@ def head_loss(
         A float32 scalar; with the loss's reduction "none", the losses of the examples [N].
 
     Raises:
-        ValueError: for a head, a loss or a sampler of another kind, or that do not fit together; for labels
-            that are not integers, or of a shape that does not fit the queries; for a dict of weights.
+        ValueError: for a head, a loss or a sampler of another kind, or that do not fit together; for queries
+            of another rank; for labels that are not integers, or of a shape that does not fit the queries;
+            for a dict of weights.
         tf.errors.InvalidArgumentError: for an id outside [-1, L).
 
     Example:
@@ -72,6 +73,8 @@ def head_loss(
     check_kinds(head, sampler)
     check_loss(head, loss)
     query = tf.convert_to_tensor(query)
+    if query.shape.rank not in (2, 3, None):
+        raise ValueError(f"query must be [B, D] or, for sequences, [B, T, D], but has shape {query.shape}.")
     build_parts(head, sampler, query.shape[-1])
     query, labels, sample_weight, where = labelled_queries(query, labels, head.num_classes, sample_weight)
     if example_ids is not None:
