@@ -59,3 +59,26 @@ def test_another_model_calls_the_hooks_of_keras_alone():
     model.compile("sgd", "mse")
     model.fit(np.zeros([2, 3]), np.zeros([2, 1]), callbacks=Notes("own", seen), verbose=0)
     assert seen == ["own"]
+
+
+@pytest.mark.parametrize("given", [lambda: None, lambda: (yield)])
+def test_what_is_no_context_is_refused(given):
+    class Own(FitCallback):
+        def during_fit(self, model, arguments):
+            return given()
+
+    with pytest.raises(ValueError, match="Own.during_fit must return a context, .*@contextlib"):
+        make_model().fit(features(4), np.arange(4), callbacks=[Own()], verbose=0)
+
+
+@pytest.mark.both_keras
+def test_a_context_may_end_an_error():
+    class Own(FitCallback):
+        def during_fit(self, model, arguments):
+            return contextlib.suppress(ArithmeticError)
+
+        def on_epoch_end(self, epoch, logs=None):
+            raise ArithmeticError
+
+    history = make_model().fit(features(4), np.arange(4), callbacks=[Own()], verbose=0)
+    assert isinstance(history, keras.callbacks.History)

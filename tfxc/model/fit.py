@@ -90,7 +90,13 @@ def joined_by_callbacks(model, arguments):
     with clean_errors(), contextlib.ExitStack() as stack:
         for callback in arguments["callbacks"]:
             if isinstance(callback, FitCallback):
-                stack.enter_context(callback.during_fit(model, arguments))
+                context = callback.during_fit(model, arguments)
+                if not isinstance(context, contextlib.AbstractContextManager):
+                    raise ValueError(
+                        f"{type(callback).__name__}.during_fit must return a context, but returned "
+                        f"{context!r}: write @contextlib.contextmanager above it, and yield in it once."
+                    )
+                stack.enter_context(context)
         yield
 
 
