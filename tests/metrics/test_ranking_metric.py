@@ -248,11 +248,15 @@ def test_base_needs_per_example():
         RankingMetric(1).per_example(None, None)
 
 
-@pytest.mark.parametrize("value", [lambda ids: ids, tf.reduce_sum], ids=["table", "scalar"])
+@pytest.mark.parametrize(
+    "value",
+    [lambda ids: ids, tf.reduce_sum, lambda ids: None, np.asarray],
+    ids=["table", "scalar", "none", "array"],
+)
 def test_what_is_no_value_for_each_example_is_refused(value):
     class Own(RankingMetric):
         def per_example(self, labels, ids):
-            return tf.cast(value(ids), tf.float32)
+            return value(ids)
 
     with pytest.raises(ValueError, match="Own.per_example must return a value for each example, .N., but"):
         Own(2).update_state([4, 5], [[4, 5], [4, 5]])

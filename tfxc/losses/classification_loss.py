@@ -63,6 +63,9 @@ class ClassificationLoss(keras.losses.Loss):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
+        for name, kind in (("over_classes", "Reduction"), ("over_candidates", "CandidateReduction")):
+            if callable(vars(cls).get(name)):
+                raise TypeError(f"{cls.__name__}.{name} is a function: make a tfxc.losses.{kind} of it.")
         if "sampled" in vars(cls) and "over_candidates" not in vars(cls) and cls.over_candidates is not None:
             raise TypeError(
                 f"{cls.__name__} defines sampled(...), but a training step would not call it: the class that "
@@ -129,10 +132,10 @@ class ClassificationLoss(keras.losses.Loss):
 
         As in Keras, "sum_over_batch_size" divides by the number of examples, not by the sum of weights.
         """
-        if losses.shape.rank not in (1, None):  # each loss would be multiplied with each weight
+        if losses is None or losses.shape.rank not in (1, None):  # each would be multiplied with each weight
             raise ValueError(
-                f"{type(self).__name__} must give a loss for each example, [N], but gave {losses.shape}: see "
-                "combine, sampled and with_candidates."
+                f"{type(self).__name__} must give a loss for each example, [N], but gave "
+                f"{losses if losses is None else losses.shape}: see combine, sampled and with_candidates."
             )
         if sample_weight is not None:
             losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)

@@ -71,7 +71,7 @@ class CandidateReduction(NamedTuple):
     def of(self, candidates: Scored, hits: tf.Tensor) -> tf.Tensor:
         """The fold [N, 1] of candidates, ``hits`` int32 [N, S] being -1 for those that equal no label."""
         folded = self.fold(candidates.without(hits >= 0) if self.without_hits else candidates)
-        if folded.shape.rank not in (2, None):
+        if not folded.shape.is_compatible_with([None, 1]):
             raise ValueError(f"A fold must give [N, 1], as by keepdims=True, but gave {folded.shape}.")
         return folded
 

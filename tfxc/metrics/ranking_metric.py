@@ -273,10 +273,10 @@ class RankingMetric(Directed, keras.metrics.Mean):
     def _of_each(self, labels, ids):
         """Returns values and weights [N] for what ``_ranked`` returns."""
         values = self.per_example(labels, ids)
-        if values.shape.rank not in (1, None):
+        if values is None or (values := tf.convert_to_tensor(values)).shape.rank not in (1, None):
             raise ValueError(
                 f"{type(self).__name__}.per_example must return a value for each example, [N], but returned "
-                f"{values.shape}."
+                f"{values if values is None else values.shape}."
             )
         return values, tf.cast(self.example_weights(labels), values.dtype)
 
