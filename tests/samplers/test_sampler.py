@@ -196,7 +196,7 @@ def test_a_head_of_other_classes_or_another_width_is_refused(sampler, shape):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("wrong", ["ids alone", "long ids", "draw", "log_expected_count"])
+@pytest.mark.parametrize("wrong", ["ids alone", "long ids", "ids of rank 3", "draw", "log_expected_count"])
 def test_answers_of_other_shapes_or_types_are_refused(wrong, shared):
     class Own(Uniform):
         def draw(self, given, seed):
@@ -204,6 +204,7 @@ def test_answers_of_other_shapes_or_types_are_refused(wrong, shared):
             counts = tf.zeros(ids.shape)
             answers = {"ids alone": ids, "draw": (ids, counts[:, :1])}
             answers["long ids"] = tf.cast(ids, tf.int64), counts
+            answers["ids of rank 3"] = ids[..., tf.newaxis], counts[..., tf.newaxis]
             return answers.get(wrong, (ids, counts))
 
         def log_expected_count(self, given, ids):
@@ -214,6 +215,21 @@ def test_answers_of_other_shapes_or_types_are_refused(wrong, shared):
     method = "log_expected_count" if wrong == "log_expected_count" else "draw"
     with pytest.raises(ValueError, match=rf"Own\.{method} must (return|give) .*(log expected|tf.int32)"):
         sampler.sample(Step(queries(3, 4), LABELS))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_counts_of_another_type_are_float32(shared):
+    class Own(Uniform):
+        def log_expected_count(self, given, ids):
+            return tf.cast(super().log_expected_count(given, ids), tf.float64)
+
+    draws = [
+        built(kind(5, shared=shared, seed=1), (10, 4)).sample(Step(queries(3, 4), LABELS))
+        for kind in (Own, Uniform)
+    ]
+    for one, other in zip(draws[0][:3], draws[1][:3], strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
 
 
 # By name: a sampler of so many draws over at most 300 classes.

@@ -157,13 +157,12 @@ class Question:
                 f"{type(self._sampler).__name__}.draw must return candidate ids [N, S] and their log "
                 f"expected counts [N, S], but returned {type(answer).__name__}."
             )
-        ids, log_expected_count, *known = answer
-        if known:
-            (self._given,) = known
-        if ids.dtype != tf.int32:
+        ids, log_expected_count, self._given = (*answer, self._given)[:3]
+        ids = tf.convert_to_tensor(ids)
+        if ids.dtype != tf.int32 or ids.shape.rank not in (2, None, 2 if self._sampler.shared else 1):
             raise ValueError(
-                f"{type(self._sampler).__name__}.draw must return int32 class ids, but returned "
-                f"{ids.dtype.name}: tf.cast(ids, tf.int32)."
+                f"{type(self._sampler).__name__}.draw must return int32 class ids [N, S], by tf.cast(ids, "
+                f"tf.int32), but returned {ids.dtype.name} of shape {ids.shape}."
             )
         if not isinstance(log_expected_count, PoolCounts):
             log_expected_count = self._check("draw", log_expected_count, ids)
@@ -182,8 +181,8 @@ class Question:
         return self._check("log_expected_count", self._sampler.log_expected_count(self._given, ids), ids)
 
     def _check(self, method, log_expected_count, ids):
-        """Returns the counts; refuses a shape that a loss would broadcast against the scores."""
-        log_expected_count = tf.convert_to_tensor(log_expected_count)
+        """Returns the counts as float32; refuses a shape that a loss would broadcast against the scores."""
+        log_expected_count = tf.cast(log_expected_count, tf.float32)
         rank = ids.shape.rank  # candidates [S] of all queries may have counts [N, S]
         if rank and not log_expected_count.shape[-rank:].is_compatible_with(ids.shape):
             raise ValueError(
