@@ -257,3 +257,28 @@ def test_queries_of_another_width_than_the_head_was_built_for_are_refused(make, 
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(width)])
     with pytest.raises(ValueError, match=message):
         tfxc.ExtremeClassifier(encoder, head)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("loss", [SoftmaxCrossentropy(), BinaryCrossentropy()])
+def test_an_id_below_minus_1_that_a_sampler_draws_is_named(loss, shared):
+    class Own(Uniform):
+        def draw(self, given, seed):
+            ids, counts = super().draw(given, seed)
+            return ids - 100, counts
+
+    head, given = DenseHead(20), (tf.ones([4, 3]), tf.range(4))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"is -\d+"):
+        tfxc.head_loss(head, loss, *given, sampler=Own(5, shared=shared))
+
+
+@pytest.mark.parametrize(
+    "change", [tuple, lambda draw: draw._replace(label_log_expected_count=tf.zeros([4]))]
+)
+def test_what_is_no_draw_for_the_labels_is_refused(change):
+    class Own(Uniform):
+        def sample(self, step):
+            return change(super().sample(step))
+
+    with pytest.raises(ValueError, match=r"Own.sample must return a tfxc.samplers.Draw .* labels \(4, 1\)"):
+        tfxc.head_loss(DenseHead(20), SoftmaxCrossentropy(), tf.ones([4, 3]), tf.range(4), Own(5))

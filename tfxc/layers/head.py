@@ -414,7 +414,7 @@ def seen_by_loss(head, logits, labels, class_ids, log_expected_count, empty):
 @infinity_is_meant()
 def without_empty(class_ids, log_expected_count):
     """Class ids, -1 in each empty slot that is not shared: it touches no class; and which slots are empty."""
-    empty = (class_ids < 0) | (log_expected_count == float("inf"))
+    empty = tf.equal(class_ids, -1) | (log_expected_count == float("inf"))
     return class_ids if class_ids.shape.rank == 1 else tf.where(empty, -1, class_ids), empty
 
 

@@ -12,7 +12,7 @@ from tfxc.layers.class_cache import old_class_vectors
 from tfxc.layers.head import Head, score_candidates
 from tfxc.losses import ClassificationLoss
 from tfxc.model.inputs import flatten_example_ids
-from tfxc.samplers import Sampler, Step
+from tfxc.samplers import Draw, Sampler, Step
 from tfxc.scored import Scored
 from tfxc.spare_classes import spare_as_empty
 
@@ -147,6 +147,11 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
     step = Step(effective, labels, example_ids, score, class_vectors, query, head.approximate)
     with infinity_is_meant():  # a count of a class that is never drawn, a score of no class
         draw = sampler.sample(step)
+    if not (isinstance(draw, Draw) and labels.shape.is_compatible_with(draw.label_log_expected_count.shape)):
+        raise ValueError(
+            f"{type(sampler).__name__}.sample must return a tfxc.samplers.Draw with a log expected count for "
+            f"each of the labels {labels.shape}, but returned {draw}."
+        )
     draw = draw._replace(ids=spare_as_empty(head, draw.ids))
 
     @functools.cache
