@@ -46,12 +46,22 @@ def require_indexable(head):
 
 
 def vector_of_each(head, class_ids):
-    """The class vectors [n, effective_dim] of ids int32 [n]; ValueError where a user's head gives others."""
-    vectors = tf.convert_to_tensor(head.class_vectors_of(class_ids))
-    if not vectors.shape.is_compatible_with([class_ids.shape[0], head.effective_dim]):
+    """Class vectors float32 [n, effective_dim] of ids int32 [n]; ValueError for another shape of them."""
+    return _of_own_width(head, "class_vectors_of", class_ids, "class id")
+
+
+def effective_query_of(head, query):
+    """As ``vector_of_each``, the effective queries [N, effective_dim] of queries [N, D]."""
+    return _of_own_width(head, "effective_query", query, "query")
+
+
+def _of_own_width(head, method, given, what):
+    given = tf.convert_to_tensor(given)
+    vectors = tf.cast(getattr(head, method)(given), tf.float32)
+    if not vectors.shape.is_compatible_with([given.shape[0], head.effective_dim]):
         raise ValueError(
-            f"{type(head).__name__}.class_vectors_of must give a vector of width effective_dim = "
-            f"{head.effective_dim} for each class id {class_ids.shape}, but gave {vectors.shape}."
+            f"{type(head).__name__}.{method} must give a vector of width effective_dim = "
+            f"{head.effective_dim} for each {what} {given.shape}, but gave {vectors.shape}."
         )
     return vectors
 
@@ -61,7 +71,7 @@ def shared_by_queries(head):
     if head.query_dim is None:  # a head of a user's own need not set it
         return np.zeros(head.effective_dim, np.float32)
     some = np.random.default_rng(0).standard_normal((3, head.query_dim)).astype(np.float32)
-    queries = head.effective_query(tf.constant(some)).numpy()
+    queries = effective_query_of(head, some).numpy()
     return np.where((queries == queries[0]).all(0), queries[0], 0)
 
 

@@ -22,6 +22,7 @@ from tfxc.class_vectors import blocks
 from tfxc.layers import DenseHead, Head, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases, score_candidates
 from tfxc.losses import LOGSUMEXP_OF_CANDIDATES, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.samplers import MIDX
 from tfxc.scored import MASKED_LOGIT
 from tfxc.search import InvertedIndex
 
@@ -415,6 +416,34 @@ def test_an_own_heads_vectors_of_another_shape_are_refused(twins, monkeypatch, c
     ):
         with pytest.raises(ValueError, match=wanted):
             use()
+
+
+def test_an_own_heads_queries_of_another_width_are_refused(twins, monkeypatch):
+    plain, _, query = twins
+    wide = plain.effective_query(tf.concat([query, query], 1)[:, : query.shape[1]])
+    monkeypatch.setattr(plain, "effective_query", lambda query: tf.concat([wide, wide], 1))
+    for use in (
+        lambda: plain.score(query, LABELS),
+        lambda: plain.top_k(query, 3),
+        lambda: tfxc.head_loss(plain, SoftmaxCrossentropy(), query, LABELS, MIDX(3, num_codewords=2)),
+        lambda: InvertedIndex().tune(plain, queries=query),
+    ):
+        with pytest.raises(ValueError, match="PlainHead.effective_query must give a vector of width .* = 6"):
+            use()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("method", ["effective_query", "class_vectors_of"])
+def test_an_own_heads_vectors_of_another_type_are_float32(twins, monkeypatch, method, dtype):
+    plain, _, query = twins
+    given = getattr(plain, method)
+    monkeypatch.setattr(plain, method, lambda of: tf.cast(given(of), dtype))
+    sampler = MIDX(3, num_codewords=2)
+    for own in (None, sampler):
+        assert np.isfinite(tfxc.head_loss(plain, SoftmaxCrossentropy(), query, LABELS, own))
+    sampler.refresh(plain)
+    InvertedIndex().tune(plain, queries=query)
+    assert plain.score(query, LABELS).dtype == plain.top_k(query, 3).scores.dtype == tf.float32
 
 
 def test_the_defaults_score_and_rank_as_a_dense_head(twins):

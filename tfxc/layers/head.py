@@ -11,7 +11,7 @@ from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import count_tensor, positive_int, require_count
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
-from tfxc.class_vectors import vector_of_each
+from tfxc.class_vectors import effective_query_of, vector_of_each
 from tfxc.ids import check_ids, excluded_ids, hits, padded_ids, refuse_other_rows, require_queries
 from tfxc.infinity import infinity_is_meant
 from tfxc.losses.classification_loss import ClassificationLoss
@@ -131,7 +131,7 @@ class Head(keras.layers.Layer):
         Returns:
             A function of ``start`` and ``stop`` to the logits [N, stop - start] of these classes.
         """
-        query = self.effective_query(query)
+        query = effective_query_of(self, query)
         return lambda start, stop: tf.matmul(query, self.class_vectors(start, stop), transpose_b=True)
 
     def score(self, query, class_ids) -> tf.Tensor:
@@ -146,7 +146,7 @@ class Head(keras.layers.Layer):
         vectors = tf.scatter_nd(where, vector_of_each(self, filled), tf.cast(shape, tf.int64))
         vectors = tf.reshape(vectors, tf.concat([tf.shape(class_ids), [self.effective_dim]], 0))
         products = "nd,sd->ns" if class_ids.shape.rank == 1 else "nd,nsd->ns"
-        return tf.einsum(products, self.effective_query(query), vectors)
+        return tf.einsum(products, effective_query_of(self, query), vectors)
 
     def _score_both(self, query, labels, class_ids) -> tuple[tf.Tensor, tf.Tensor]:
         """Logits [N, P] of labels [N, P] and [N, S] of class ids [N, S] or [S], as ``score`` gives them."""

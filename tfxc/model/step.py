@@ -4,6 +4,7 @@ import functools
 
 import tensorflow as tf
 
+from tfxc.class_vectors import effective_query_of, vector_of_each
 from tfxc.cluster.folded import folded_losses, is_folded
 from tfxc.cluster.place import check_placed
 from tfxc.infinity import infinity_is_meant
@@ -141,9 +142,9 @@ def example_losses(head, loss, query, labels, sampler, example_ids=None, trainin
             return tf.stop_gradient(head.score(query, ids))
 
     def class_vectors(ids):
-        return tf.stop_gradient(head.class_vectors_of(ids))
+        return tf.stop_gradient(vector_of_each(head, ids))
 
-    effective = head.effective_query(query)
+    effective = effective_query_of(head, query)
     step = Step(effective, labels, example_ids, score, class_vectors, query, head.approximate)
     with infinity_is_meant():  # a count of a class that is never drawn, a score of no class
         draw = sampler.sample(step)

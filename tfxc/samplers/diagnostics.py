@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxc.class_vectors import effective_query_of
 from tfxc.ids import require_queries
 from tfxc.labels import labelled_queries
 from tfxc.require import require
@@ -99,7 +100,7 @@ def _ask(sampler, head, query, labels, example_ids):
     given = tf.convert_to_tensor(query)
     require_queries(given)
     labels = labelled_queries(given, labels, head.num_classes)[1]
-    step = Step(head.effective_query(query), labels, example_ids, lambda ids: head.score(query, ids))
+    step = Step(effective_query_of(head, query), labels, example_ids, lambda ids: head.score(query, ids))
     return sampler.ask(step._replace(approximate=head.approximate)), labels
 
 

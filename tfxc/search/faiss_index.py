@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc.arguments import seed_or_drawn
-from tfxc.class_vectors import blocks, require_indexable, subsample
+from tfxc.class_vectors import blocks, effective_query_of, require_indexable, subsample
 from tfxc.ids import require_queries
 
 _EXACT_UP_TO = 20_000
@@ -95,7 +95,7 @@ def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -
     head.require_width(queries)
     if not len(queries):
         raise ValueError("There are no queries [n, D]: give some like those to come, or leave them out.")
-    checked = head.effective_query(queries).numpy()
+    checked = effective_query_of(head, queries).numpy()
     k = min(_NUM_CHECKED, head.num_classes)
     factory = factory or index_for(head.num_classes)
     index, recall = build_index(head, factory, checked, k, seed, _RECALL_OF_USERS, all_cells=True)

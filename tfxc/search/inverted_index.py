@@ -10,7 +10,7 @@ from tfxc._keras.layers import Untracked, config_of
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.aligned import taken_over
 from tfxc.arguments import count_tensor, one_of, positive_int, real_number, require_count
-from tfxc.class_vectors import blocks, require_indexable, shared_by_queries
+from tfxc.class_vectors import blocks, effective_query_of, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
 from tfxc.infinity import infinity_is_meant
 from tfxc.require import clean_errors
@@ -360,7 +360,7 @@ class InvertedIndex(keras.layers.Layer):
             steps = scan_steps(head.num_classes)
             if self.num_scanned is not None:
                 steps = [self._checked_num_scanned(head)]
-            query = head.effective_query(wanted.queries).numpy()
+            query = effective_query_of(head, wanted.queries).numpy()
             self._take(head, *cheapest(head, query, wanted.best, recall, every, steps))
         recall_of = lambda num_probes: wanted.recall(self, num_probes)  # noqa: E731
         self.num_probes, found = fewest_probes(recall_of, recall, self.num_cells)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfxc.class_vectors import effective_query_of
 from tfxc.search.candidates import best_candidates
 
 _CANDIDATES = 4  # times k
@@ -12,7 +13,7 @@ def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None
 
     The query float [N, D] is as the head takes it; the rest as of ``top_k`` of the index.
     """
-    effective = head.effective_query(query)
+    effective = effective_query_of(head, query)
     if not head.approximate:
         return index.top_k(effective, k, exclude, allow, num_probes, **where)
     k = tf.minimum(k, head.num_classes)
