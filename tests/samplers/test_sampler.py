@@ -151,6 +151,9 @@ def test_log_prob_is_the_count_of_one_draw():
     np.testing.assert_allclose(
         sampler.log_prob(tf.zeros([2, 4]), tf.constant([1, 7])), np.log([[1 / 8] * 2] * 2), rtol=1e-6
     )
+    for outside in (8, -2, 2**32):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"outside \[0, 8\) .* is {outside} at"):
+            sampler.log_prob(tf.zeros([2, 4]), [[outside]] * 2)
 
 
 @pytest.mark.parametrize("kind", [Uniform, Unigram, Softmax, InBatch, MIDX])

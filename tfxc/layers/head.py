@@ -50,7 +50,7 @@ class Head(keras.layers.Layer):
       ``classes_changed``. ``describe`` says what it takes in memory.
 
     Args:
-        num_classes: L, a positive integer.
+        num_classes: L, an integer in [1, 2^31), since ids are int32.
 
     Raises:
         ValueError: for another num_classes.
@@ -79,7 +79,7 @@ class Head(keras.layers.Layer):
 
     def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.num_classes = positive_int(num_classes, "num_classes")
+        self.num_classes = positive_int(num_classes, "num_classes", most=tf.int32.max)
         self.query_dim: int | Any = None  # D, once built
         self.supports_jit = False  # the compiled ops do not run under XLA
         self.supports_masking = True  # the mask of sequences goes on to the loss

@@ -11,6 +11,7 @@ from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
 from tfxc.arguments import positive_int, seed_or_drawn
 from tfxc.class_rows import ClassRows
 from tfxc.class_vectors import require_current
+from tfxc.ids import check_ids
 from tfxc.samplers.step import Draw, Question, Step
 from tfxc.scored import Scored
 
@@ -195,10 +196,10 @@ class Sampler(keras.layers.Layer):
         """log Q(i | z) of S draws with replacement from Q; ValueError if they are not of one distribution.
 
         Effective queries float32 [N, D] and ids int32 [N, P], or [P] for all queries, give float32 [N, P];
-        ids [P] of shared draws [P].
+        ids [P] of shared draws [P]. An id outside [-1, L) raises an InvalidArgumentError.
         """
         question = self.ask(Step(query, tf.zeros([tf.shape(query)[0], 0], tf.int32)))
-        return question.log_expected_count(ids) - self.log_num_draws
+        return question.log_expected_count(check_ids(ids, self.num_classes, "class")) - self.log_num_draws
 
     def next_seed(self) -> tf.Tensor:
         """[2] integers that no other draw of this sampler has seen."""
