@@ -51,7 +51,7 @@ def test_a_budget_too_small_names_the_smallest_that_is_not(num_classes, collisio
     ("names", "wanted", "values"),
     [
         (("num_classes", "dim", "num_repetitions"), "an integer of at least 1", (0, 2.5)),
-        (("memory",), "a finite number of bytes", (float("inf"), float("nan"))),
+        (("memory",), "a finite number of bytes", (float("inf"), float("-inf"), float("nan"))),
         (("collision",), r"in \(0, 1\)", (0, 1)),
     ],
 )

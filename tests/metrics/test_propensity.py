@@ -25,9 +25,10 @@ def test_the_model_of_propensities():
         (([1, float("nan")], 10), r"label_counts must be .*, but are \[ 1\. nan\]"),
         (([[1]], 10), r"label_counts must be .*, \[L\], .* of shape \(1, 1\)"),
         (([1, 2], 2), "num_points must be at least 3, .* but got 2, "),
+        (([1, 2], float("inf")), "num_points must be .* finite, but got inf, "),
         (([1, 11], 10), "A label cannot be on 11 of 10 points"),
         (([1, 2], 10, -1.0), "a at least 0 .* but got 10, -1.0 "),
-        (([0, 2], 10, 0.5, 0.0), "b above 0, but got 10, 0.5 and 0.0"),
+        (([0, 2], 10, 0.5, 0.0), "b above 0, .* but got 10, 0.5 and 0.0"),
     ],
 )
 def test_bad_counts(arguments, message):

@@ -61,7 +61,7 @@ def suggest_mach(
     memory, collision = real_number(memory, "memory"), real_number(collision, "collision")
     if not 0 < collision < 1:
         raise ValueError(f"collision must be in (0, 1), but got {collision}.")
-    if not memory < math.inf:
+    if not math.isfinite(memory):
         raise ValueError(f"memory must be a finite number of bytes, but got {memory}.")
     bytes_a_bucket = 4 * (dim + 1)
     num_cells = int(memory) // bytes_a_bucket  # R · M

@@ -49,9 +49,10 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
         )
     for name, value in {"num_points": num_points, "a": a, "b": b}.items():
         real_number(value, name)
-    if not (num_points >= 3 and a >= 0 and b > 0):
+    if not (np.inf > num_points >= 3 and np.inf > a >= 0 and np.inf > b > 0):
         raise ValueError(
-            f"num_points must be at least 3, a at least 0 and b above 0, but got {num_points}, {a} and {b}."
+            "num_points must be at least 3, a at least 0 and b above 0, and all be finite, but got "
+            f"{num_points}, {a} and {b}."
         )
     if label_counts.max(initial=0) > num_points:
         raise ValueError(
