@@ -282,3 +282,24 @@ def test_what_is_no_draw_for_the_labels_is_refused(change):
 
     with pytest.raises(ValueError, match=r"Own.sample must return a tfxc.samplers.Draw .* labels \(4, 1\)"):
         tfxc.head_loss(DenseHead(20), SoftmaxCrossentropy(), tf.ones([4, 3]), tf.range(4), Own(5))
+
+
+def test_an_own_head_whose_vectors_are_wider_than_queries_has_an_index():
+    class Wider(tfxc.layers.Head):
+        def build(self, input_shape):
+            self.effective_dim = input_shape[-1] + 1
+            self.table = self.add_weight(shape=(self.num_classes, self.effective_dim), name="table")
+            self.built = True
+
+        def effective_query(self, query):
+            return tf.pad(query, [[0, 0], [0, 1]], constant_values=1.0)
+
+        def class_vectors_of(self, class_ids):
+            return tf.gather(self.table, class_ids)
+
+    head = Wider(20)
+    tfxc.head_loss(head, SoftmaxCrossentropy(), tf.ones([4, 3]), tf.range(4))
+    index = tfxc.search.faiss_index(head)
+    np.testing.assert_array_equal(
+        index.search(head.effective_query(tf.ones([1, 3])).numpy(), 5)[1], head.top_k(tf.ones([1, 3]), 5).ids
+    )

@@ -123,6 +123,7 @@ def build_parts(head, sampler, query_dim):
         head.require_width(tf.TensorSpec((None, query_dim)))
     else:
         head.build((None, query_dim))
+        head.query_dim = query_dim  # a user's own build may not set it
     if sampler is not None and not sampler.built:
         sampler.build((head.num_classes, head.effective_dim))
 
