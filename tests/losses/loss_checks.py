@@ -71,7 +71,7 @@ def value_and_gradient(function, logits):
 class TableOfLogits:
     """In the place of a head: the logits [N, L] of each query are given."""
 
-    approximate = False
+    approximate, effective_dim = False, None  # queries of any width
 
     def __init__(self, logits):
         self.logits, self.num_classes = logits, logits.shape[1]
