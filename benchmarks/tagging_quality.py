@@ -80,6 +80,7 @@ MINED = ("--heads", "dense", "--dim", "128", "--batch-size", "256", "--learning-
 MINED = (*MINED, "--epochs", "8", "--start-epoch", "2", "--refresh-every", "2")
 NEGATIVES = {
     "random": "uniform",
+    "random by frequency": "unigram",
     "labels: hard": "label-hard",
     "labels: hard and random": "label-astra",
     "labels: curriculum": "label-curriculum",
