@@ -22,6 +22,7 @@ from tfxc.samplers import (
     HardNegatives,
     InBatch,
     LogUniform,
+    SearchedHardNegatives,
     Softmax,
     Sphere,
     Uniform,
@@ -49,6 +50,7 @@ DRAWS = {
     "InBatch(4)": InBatch(4),
     "DNS": DNS(4, num_candidates=8),
     "HardNegatives": HardNegatives(2, 2),
+    "SearchedHardNegatives": SearchedHardNegatives(2, 2),
     **{kind.__name__: kind(4) for kind in (LSH, RFF, Sphere, MIDX, LogUniform, Softmax, Unigram)},
     "InBatch()": InBatch(),
 }
@@ -63,9 +65,9 @@ def test_draws_that_train_poorly_are_warned_of(sampler, loss, recwarn):
 
 
 @pytest.mark.parametrize("sampler", DRAWS)
-def test_a_sparse_head_is_warned_of_draws_by_hashes_and_kernels(sampler, recwarn):
+def test_a_sparse_head_is_warned_of_draws_from_its_projections(sampler, recwarn):
     make_model(DRAWS[sampler], head=layers.UniformSparseHead(NUM_CLASSES, fan_in=4, **BIASES))
-    assert len(recwarn) == (sampler in {"LSH", "RFF", "Sphere", "InBatch(4)"})
+    assert len(recwarn) == (sampler in {"LSH", "RFF", "Sphere", "SearchedHardNegatives", "InBatch(4)"})
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,20 @@ from tfxc.layers.head import Head
 from tfxc.losses import GBCE, BinaryCrossentropy, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
-from tfxc.samplers import DNS, LSH, MIDX, RFF, HardNegatives, InBatch, LogUniform, Softmax, Sphere
+from tfxc.samplers import (
+    DNS,
+    LSH,
+    MIDX,
+    RFF,
+    HardNegatives,
+    InBatch,
+    LogUniform,
+    SearchedHardNegatives,
+    Softmax,
+    Sphere,
+)
 
-_POOR_OF_SKETCHES = LSH | RFF | Sphere  # for a sparse head, of which they see projections
+_POOR_OF_SKETCHES = LSH | SearchedHardNegatives | Sphere  # for a sparse head: they see its projections
 # Draws for losses of each class on its own; the hinge is flat where a class is beyond its margin.
 _POOR = {
     BinaryCrossentropy: DNS | LSH | RFF | Sphere,
@@ -65,8 +76,9 @@ def compile_options(options):
 
 def warn_of_poor_draws(head, loss, sampler):
     """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
-    of_softmax = _POOR_OF_SKETCHES if isinstance(head, UniformSparseHead) else RFF
-    poor = next((poor for kind, poor in _POOR.items() if type(loss) is kind), of_softmax)
+    poor = _POOR.get(type(loss), RFF)
+    if isinstance(head, UniformSparseHead):
+        poor |= _POOR_OF_SKETCHES
     draws_from_batch = isinstance(sampler, InBatch) and sampler.num_negatives is not None
     if isinstance(sampler, poor) or draws_from_batch:
         adaptive = "" if isinstance(loss, SquaredHinge) else "MIDX, "
