@@ -42,9 +42,9 @@ def test_xla_is_switched_off_with_a_warning():
 
 POOR = {  # by loss, what ranks no better than Unigram draws
     SoftmaxCrossentropy: {"RFF", "InBatch(4)"},
-    losses.BinaryCrossentropy: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere"},
+    losses.BinaryCrossentropy: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere", "SearchedHardNegatives"},
     losses.GBCE: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere", "HardNegatives", "LogUniform"},
-    losses.SquaredHinge: {"RFF", "InBatch(4)", "LSH", "Sphere", "MIDX", "Softmax"},
+    losses.SquaredHinge: {"RFF", "InBatch(4)", "LSH", "Sphere", "SearchedHardNegatives", "MIDX", "Softmax"},
 }
 DRAWS = {
     "InBatch(4)": InBatch(4),

@@ -33,9 +33,9 @@ from tfxc.samplers import (
 _POOR_OF_SKETCHES = LSH | SearchedHardNegatives | Sphere  # for a sparse head: they see its projections
 # Draws for losses of each class on its own; the hinge is flat where a class is beyond its margin.
 _POOR = {
-    BinaryCrossentropy: DNS | LSH | RFF | Sphere,
+    BinaryCrossentropy: DNS | LSH | RFF | SearchedHardNegatives | Sphere,
     GBCE: DNS | LSH | RFF | Sphere | HardNegatives | LogUniform,
-    SquaredHinge: LSH | RFF | Sphere | MIDX | Softmax,
+    SquaredHinge: LSH | RFF | SearchedHardNegatives | Sphere | MIDX | Softmax,
 }
 _SKIPPED = "and the step was skipped: the weights are those from before it."
 _ABOUT_VALUES = (
@@ -77,15 +77,17 @@ def compile_options(options):
 def warn_of_poor_draws(head, loss, sampler):
     """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
     poor = _POOR.get(type(loss), RFF)
-    if isinstance(head, UniformSparseHead):
+    is_sparse = isinstance(head, UniformSparseHead)
+    if is_sparse:
         poor |= _POOR_OF_SKETCHES
     draws_from_batch = isinstance(sampler, InBatch) and sampler.num_negatives is not None
     if isinstance(sampler, poor) or draws_from_batch:
         adaptive = "" if isinstance(loss, SquaredHinge) else "MIDX, "
         warn(
-            f"{type(sampler).__name__} with {type(loss).__name__} on a {type(head).__name__}: where this was "
-            "measured, the model ranked no better than one of Unigram draws, which are cheaper, and mostly "
-            f"far below it. Take {adaptive}Unigram(counts=...) or all labels of the batch, InBatch()."
+            f"{type(sampler).__name__} with {type(loss).__name__}: where this was measured, on a "
+            f"{'sparse' if is_sparse else 'dense'} head, the model ranked no better than one of Unigram "
+            f"draws, which are cheaper, and mostly far below it. Take {adaptive}Unigram(counts=...) or all "
+            "labels of the batch, InBatch()."
         )
 
 
