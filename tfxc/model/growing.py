@@ -93,10 +93,12 @@ def _require_own(model):
 
 
 def _require_names(arguments):
-    if not isinstance(arguments.get("x"), tf.data.Dataset):
+    given = arguments.get("x")
+    if not isinstance(given, tf.data.Dataset):
+        kind = "an array" if tf.is_tensor(given) else type(given).__name__  # texts are tensors by now
         raise ValueError(
             "A model with a GrowingVocabulary is fitted to a tf.data.Dataset of batches of names, but got "
-            f"{type(arguments.get('x')).__name__}. Make one by tf.data.Dataset.from_generator, for example."
+            f"{kind}. Make one by tf.data.Dataset.from_generator, for example."
         )
     for callback in arguments["callbacks"]:
         if getattr(callback, "restore_best_weights", False):
