@@ -207,7 +207,7 @@ def test_what_cannot_be_updated_says_why(tmp_path):
         ((["new", "new"], random(2, DIM)), {}, "'new' occurs twice"),
         (("new", one), {}, "added must be a list of names, but is str"),
         ((["item 1"], one), {"removed": ["item 1"]}, "'item 1' is both added and removed"),
-        ((), {"removed": ["item 1.0", "item 2"]}, "first 'item 1.0', but 'item 1' is: ids that went"),
+        ((), {"removed": ["item 1.0", "item 2"]}, "first 'item 1.0', but 'item 1' is: ids that go"),
         ((), {"removed": ["item 1", "item 77"]}, "1 of the names to remove are no classes, first 'item 77'"),
         ((), {"removed": NAMES}, "All classes are removed"),
     ):

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from tfxc.class_vectors import effective_query_of
 from tfxc.search.candidates import best_candidates
 
 _CANDIDATES = 4  # times k
@@ -13,7 +12,7 @@ def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None
 
     The query float [N, D] is as the head takes it; the rest as of ``top_k`` of the index.
     """
-    effective = effective_query_of(head, query)
+    effective = tf.cast(head.effective_query(query), tf.float32)  # an update's head has no class vectors
     if not head.approximate:
         return index.top_k(effective, k, exclude, allow, num_probes, **where)
     k = tf.minimum(k, head.num_classes)
