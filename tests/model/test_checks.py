@@ -42,6 +42,8 @@ def test_xla_is_switched_off_with_a_warning():
 
 POOR = {  # by loss, what ranks no better than Unigram draws
     SoftmaxCrossentropy: {"RFF", "InBatch(4)"},
+    partial(SoftmaxCrossentropy, "partition"): {"RFF", "InBatch(4)", "DNS", "Sphere"},
+    losses.SoftmaxAtK: {"RFF", "InBatch(4)", "Sphere"},
     losses.BinaryCrossentropy: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere", "SearchedHardNegatives"},
     losses.GBCE: {"RFF", "InBatch(4)", "DNS", "LSH", "Sphere", "HardNegatives", "LogUniform"},
     losses.SquaredHinge: {"RFF", "InBatch(4)", "LSH", "Sphere", "SearchedHardNegatives", "MIDX", "Softmax"},

@@ -14,7 +14,7 @@ from tfxc.data.splits import Split
 from tfxc.data.warn import warn
 from tfxc.layers import MACHHead, UniformSparseHead
 from tfxc.layers.head import Head
-from tfxc.losses import GBCE, BinaryCrossentropy, SquaredHinge
+from tfxc.losses import GBCE, BinaryCrossentropy, SoftmaxAtK, SquaredHinge
 from tfxc.metrics import CoverageAtK, RankingMetric
 from tfxc.require import require
 from tfxc.samplers import (
@@ -35,6 +35,7 @@ _POOR_OF_SKETCHES = LSH | SearchedHardNegatives | Sphere  # for a sparse head: t
 _POOR = {
     BinaryCrossentropy: DNS | LSH | RFF | SearchedHardNegatives | Sphere,
     GBCE: DNS | LSH | RFF | Sphere | HardNegatives | LogUniform,
+    SoftmaxAtK: RFF | Sphere,
     SquaredHinge: LSH | RFF | SearchedHardNegatives | Sphere | MIDX | Softmax,
 }
 _SKIPPED = "and the step was skipped: the weights are those from before it."
@@ -77,6 +78,8 @@ def compile_options(options):
 def warn_of_poor_draws(head, loss, sampler):
     """Warns of draws that are worth less than cheaper ones, with this loss or on this head."""
     poor = _POOR.get(type(loss), RFF)
+    if getattr(loss, "estimator", None) == "partition":
+        poor |= DNS | Sphere
     is_sparse = isinstance(head, UniformSparseHead)
     if is_sparse:
         poor |= _POOR_OF_SKETCHES
