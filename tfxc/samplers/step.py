@@ -157,9 +157,12 @@ class Question:
                 f"{type(self._sampler).__name__}.draw must return candidate ids [N, S] and their log "
                 f"expected counts [N, S], but returned {type(answer).__name__}."
             )
-        ids, log_expected_count, self._given = (*answer, self._given)[:3]
+        ids, log_expected_count, *known = answer
+        if known:
+            (self._given,) = known
         ids = tf.convert_to_tensor(ids)
-        if ids.dtype != tf.int32 or ids.shape.rank not in (2, None, 2 if self._sampler.shared else 1):
+        ranks = (2, None) if self._sampler.shared else (1, 2, None)
+        if ids.dtype != tf.int32 or ids.shape.rank not in ranks:
             raise ValueError(
                 f"{type(self._sampler).__name__}.draw must return int32 class ids [N, S], by tf.cast(ids, "
                 f"tf.int32), but returned {ids.dtype.name} of shape {ids.shape}."
