@@ -37,11 +37,6 @@ READERS = {"from_frame": from_frame, "read_csv": read_csv, "read_interactions": 
 CASES = [json.loads(line) for line in Path(__file__).with_name("odd_files.jsonl").read_text().splitlines()]
 
 
-def written(folder, text, name="log.csv", encoding="utf-8"):
-    (folder / name).write_bytes(text.encode(encoding))
-    return folder / name
-
-
 def names_of(log):
     return {user: log.vocabulary.decode(log[u]) for u, user in enumerate(log.user_ids)}
 
@@ -59,8 +54,8 @@ def log_of_times(times, kind=None):
         for reader in case.get("readers", READERS)
     ],
 )
-def test_odd_files(case, reader, tmp_path):
-    path = written(tmp_path, case["text"], case.get("file", "log.csv"), case.get("written", "utf-8"))
+def test_odd_files(case, reader, written):
+    path = written(case["text"], case.get("file", "log.csv"), case.get("written", "utf-8"))
     has_times = case["text"].split("\n")[0].strip().endswith("t")
     roles = case.get("roles", ["u", "i", "t"] if has_times else ["u", "i"])
     options = case.get("options", {})
@@ -80,8 +75,8 @@ def test_odd_files(case, reader, tmp_path):
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_ties_by_chance(read, tmp_path):
-    path = written(tmp_path, next(case["text"] for case in CASES if case["what"] == "ties"))
+def test_ties_by_chance(read, written):
+    path = written(next(case["text"] for case in CASES if case["what"] == "ties"))
     one, same, other = (read(path, "u", "i", "t", ties="random", seed=seed) for seed in (1, 1, 2))
     assert one.items.tolist() == same.items.tolist() != other.items.tolist()
     assert all(sorted(own) == [0, 1, 2, 3, 4] for own in one)
@@ -164,55 +159,55 @@ def test_times_of_other_types():
 
 
 @pytest.mark.parametrize("rest", ["2.5", "S"])
-def test_a_column_that_nobody_asked_for_may_hold_anything(rest, tmp_path, monkeypatch):
+def test_a_column_that_nobody_asked_for_may_hold_anything(rest, monkeypatch, written):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
     rows = "".join(f"ann,tea,{price}\n" for price in [1] * 30 + [rest])
     for read in (from_frame, read_csv):
-        assert len(read(written(tmp_path, "u,i,price\n" + rows), "u", "i").items) == 31
+        assert len(read(written("u,i,price\n" + rows), "u", "i").items) == 31
 
 
-def test_a_wanted_column_that_is_empty_at_first(tmp_path, monkeypatch):
+def test_a_wanted_column_that_is_empty_at_first(monkeypatch, written):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
-    path = written(tmp_path, "u,i,t\n" + "ann,tea,\n" * 30 + "bob,rum,2024-05-01\n")
+    path = written("u,i,t\n" + "ann,tea,\n" * 30 + "bob,rum,2024-05-01\n")
     with pytest.warns(UserWarning, match="30 bad of 31"):
         assert names_of(from_frame(path, "u", "i", "t", on_error="skip")) == {"bob": ["rum"]}
 
 
 @pytest.mark.parametrize(("first", "rest"), [("1", "2.5"), ("", "7"), ("1", "S")])
-def test_a_wanted_column_whose_first_values_mislead(first, rest, tmp_path, monkeypatch):
+def test_a_wanted_column_whose_first_values_mislead(first, rest, monkeypatch, written):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 64)
     rows = "".join(f"ann,tea,{value}\n" for value in [first] * 30 + [rest])
     with pytest.raises(ValueError, match=f"In CSV column #2: .* '{rest}'.* read the file with pandas"):
-        from_frame(written(tmp_path, "u,i,n\n" + rows), "u", "i", columns=["n"])
+        from_frame(written("u,i,n\n" + rows), "u", "i", columns=["n"])
 
 
-def test_json_numbers_that_are_no_integers_later(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfxc.data.json_tables._HEAD", 64)
+def test_json_numbers_that_are_no_integers_later(monkeypatch, written):
+    monkeypatch.setattr("tfxc.data.tables._HEAD", 64)
     rows = [{"u": 7, "i": "tea", "t": time} for time in [1] * 9 + [2.5]]
-    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
+    path = written("".join(json.dumps(row) + "\n" for row in rows), "log.jsonl")
     with pytest.raises(ValueError, match="JSON to int64.* read the file with pandas"):
         from_frame(path, "u", "i", "t")
 
 
-def test_a_row_of_another_length_that_is_not_utf8(tmp_path, capfd):
-    path = written(tmp_path, "u,i\nann,tea\nann,caf\u00e9,1\n", encoding="latin-1")
+def test_a_row_of_another_length_that_is_not_utf8(capfd, written):
+    path = written("u,i\nann,tea\nann,caf\u00e9,1\n", encoding="latin-1")
     for on_error in ("raise", "skip"):
         with pytest.raises(ValueError, match="Row #3: Expected 2 columns, got 3"):
             from_frame(path, "u", "i", on_error=on_error)
     assert capfd.readouterr() == ("", "")
 
 
-def test_tokens_of_recbole_are_categories(tmp_path):
-    path = written(tmp_path, "u:token\ti:token\tzip:token \thour:float\nann\ta\t007\t7\n", "log.inter")
+def test_tokens_of_recbole_are_categories(written):
+    path = written("u:token\ti:token\tzip:token \thour:float\nann\ta\t007\t7\n", "log.inter")
     columns = from_frame(path, "u", "i", columns=["zip", "hour"]).columns
     assert columns["zip"].vocabulary.names == ["007"] and columns["hour"].vocabulary is None
 
 
 @pytest.mark.parametrize("first", ["Bonn", "Köln"])  # what the first block holds decides the type
-def test_categories_that_are_not_utf8(first, tmp_path, monkeypatch):
+def test_categories_that_are_not_utf8(first, monkeypatch, written):
     monkeypatch.setattr("tfxc.data.text_tables._BLOCK", 40)
     text = f"u,i,city\nann,a,{first}\n" + "ann,b,\n" * 9 + "ann,c,Köln\n"
-    path = written(tmp_path, text, encoding="latin-1")
+    path = written(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"row 10: the city is not UTF-8 at byte 1: b'K\\xf6ln'; .*encod"):
         from_frame(path, "u", "i", columns=["city"])
     log = from_frame(path, "u", "i", columns=["city"], encoding="latin-1")
@@ -221,10 +216,10 @@ def test_categories_that_are_not_utf8(first, tmp_path, monkeypatch):
     assert log.columns["city"].values.tolist() == [0 if first == "Bonn" else -1] + [-1] * 10
 
 
-def test_the_home_folder_by_its_short_name(tmp_path, monkeypatch):
+def test_the_home_folder_by_its_short_name(monkeypatch, written, tmp_path):
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path))
-    written(tmp_path, "u,i\nann,tea\n")
+    written("u,i\nann,tea\n")
     assert names_of(from_frame("~/log.csv", "u", "i")) == {"ann": ["tea"]}
     with pytest.raises(ValueError, match="one data frame, which pandas.concat makes of several"):
         from_frame([pandas.DataFrame()], "u", "i")
@@ -276,7 +271,7 @@ def as_parquet(table, path):
 
 @pytest.mark.parametrize("write", [as_csv, as_parquet])
 @pytest.mark.parametrize("scheme", ["", "file://", "s3://"])
-def test_patterns_lists_folders_and_uris(write, scheme, tmp_path, monkeypatch):
+def test_patterns_lists_folders_and_uris(write, scheme, monkeypatch, tmp_path):
     (tmp_path / "log").mkdir()
     for number, item in enumerate(("tea", "rum")):
         write(pa.table({"u": ["ann"], "i": [item]}), tmp_path / "log" / f"part-{number}.x")
@@ -296,7 +291,7 @@ def test_patterns_lists_folders_and_uris(write, scheme, tmp_path, monkeypatch):
         assert names_of(read_csv(f"{scheme}{paths[1]}", "u", "i")) == {"ann": ["rum"]}
 
 
-def test_sources_that_cannot_be_read(tmp_path):
+def test_sources_that_cannot_be_read(written, tmp_path):
     for uri in ("https://example.org/log.csv", "file:///a b"):
         for read in (from_frame, read_csv):
             with pytest.raises(ValueError, match="cannot be opened .* pass a path on a disk, or .* s3://"):
@@ -304,18 +299,18 @@ def test_sources_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="frame is an empty list"):
         from_frame([], "u", "i")
     texts = {"a.csv": "u,i\nann,tea\n", "b.tsv": "u\ti\nann,tea\trum\n"}
-    paths = [written(tmp_path, text, name) for name, text in texts.items()]
+    paths = [written(text, name) for name, text in texts.items()]
     assert from_frame(tmp_path, "u", "i").user_ids == ["ann", "ann,tea"]
-    with pytest.raises(ValueError, match="a.csv is there 2 times, and its rows would count so often"):
+    with pytest.raises(ValueError, match="a.csv is there 2 times, and so would be its rows: pass it once"):
         from_frame([str(tmp_path / "*.csv"), paths[0]], "u", "i")
     with pytest.raises(ValueError, match=r"2 files from .*b.tsv holds files of several kinds, \['csv', 'par"):
         as_parquet(pa.table({"u": ["a"], "i": ["b"]}), tmp_path / "c.x")
         from_frame([paths[1], tmp_path / "c.parquet"], "u", "i")
 
 
-def test_rows_of_several_text_files_are_counted_through_them(tmp_path):
+def test_rows_of_several_text_files_are_counted_through_them(written):
     texts = ["u,i\na,x\nb\n", "i,u\n,c\ny,d\nz\n"]
-    paths = [written(tmp_path, text, f"{number}.csv") for number, text in enumerate(texts)]
+    paths = [written(text, f"{number}.csv") for number, text in enumerate(texts)]
     message = "(?s)3 bad of 5 rows.*row 1: found 1 .*row 2: the item id.*row 4: found"
     with pytest.raises(ValueError, match=message):
         from_frame(paths, "u", "i")
@@ -358,15 +353,15 @@ def test_numbers_that_arrow_does_not_know():
 
 
 @pytest.mark.parametrize("read", [from_frame, read_csv])
-def test_spellings_of_nothing_from_a_generator(read, tmp_path):
-    path = written(tmp_path, "u,i\nNULL,tea\nann,NA\nbob,rum\n")
+def test_spellings_of_nothing_from_a_generator(read, written):
+    path = written("u,i\nNULL,tea\nann,NA\nbob,rum\n")
     assert names_of(read(path, "u", "i", missing=iter(["NULL", "NA"]))) == {"bob": ["rum"]}
     with pytest.raises(ValueError, match="missing must be several texts, .* but is None"):
         read(path, "u", "i", missing=None)
 
 
-def test_dates_in_a_further_column_of_a_text_file_are_categories(tmp_path):
-    path = written(tmp_path, "u,i,d,c\nann,tea,2024-05-01,12:00:00\nann,rum,2024-05-01,\n")
+def test_dates_in_a_further_column_of_a_text_file_are_categories(written):
+    path = written("u,i,d,c\nann,tea,2024-05-01,12:00:00\nann,rum,2024-05-01,\n")
     columns = from_frame(path, "u", "i", columns=["d", "c"]).columns
     assert columns["d"].vocabulary.names == ["2024-05-01"] and columns["d"].values.tolist() == [0, 0]
     assert columns["c"].vocabulary.names == ["12:00:00"] and columns["c"].values.tolist() == [0, -1]

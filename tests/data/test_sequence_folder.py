@@ -80,7 +80,7 @@ from tfxc.data import from_frame
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
-sys.modules["tfxc.data.table_sequences"].write_sequences = die
+sys.modules["tfxc.data.interaction_table"].write_sequences = die
 from_frame(pyarrow.table({"u": [1, 2], "i": [1, 2]}), "u", "i", directory=sys.argv[1])
 """
 

@@ -206,3 +206,24 @@ def test_what_are_no_sequences_is_refused(function, given, kind):
         ValueError, match=f"sequences must be tfxc.data.Sequences, but got {kind}: pass a part"
     ):
         function(given)
+
+
+def test_columns_keep_their_type_and_ids_are_int32():
+    assert Column(np.array([1, 2], np.uint8)).values.dtype == np.uint8
+    assert Column([0, -1], Vocabulary("a")).values.dtype == np.int32
+    cut = Column([0, 1, -1], Vocabulary("ab")).take(np.array([2, 0]))
+    assert cut.values.tolist() == [-1, 0] and cut.vocabulary.names == ["a", "b"]
+    assert len(Column([], Vocabulary("a")).values) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "vocabulary", "message"),
+    [
+        *((own, None, "numbers") for own in (["a"], [[1.0]], np.array(["2024"], "datetime64[Y]"))),
+        *((own, Vocabulary("a"), r"integers in \[-1, 1\), but range") for own in ([1], [-2], [2**32])),
+        ([0.5, 0.2], Vocabulary("a"), "integers, but are float64"),
+    ],
+)
+def test_values_that_make_no_column(values, vocabulary, message):
+    with pytest.raises(ValueError, match=f"values must be {message}"):
+        Column(values, vocabulary)

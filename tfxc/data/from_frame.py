@@ -3,14 +3,10 @@
 import os
 from collections.abc import Iterable, Mapping
 
-from tfxc.data.bad_rows import BadRows
-from tfxc.data.choices import Choices
-from tfxc.data.column import Column
-from tfxc.data.findings import warn_of_header
-from tfxc.data.interaction_table import is_number
-from tfxc.data.sequences import Sequences, check_column_name
-from tfxc.data.table import Table
-from tfxc.data.table_sequences import table_sequences, time_columns
+from tfxc.data.describe import warn_of_header
+from tfxc.data.interaction_table import Choices, is_number, table_sequences, time_columns
+from tfxc.data.sequences import Column, Sequences, check_column_name
+from tfxc.data.table import BadRows
 from tfxc.data.tables import open_table
 from tfxc.data.vocabulary import Vocabulary
 
@@ -37,9 +33,8 @@ def from_frame(
     of first appearance. Strings count as they are; blanks around those of a text file do not. Without a time
     column the order of the table counts. Times keep their unit: dates and timestamps are `datetime64`, in UTC
     if they have a zone; numbers are seconds since 1970; strings are ISO 8601 dates, also such as 2024/5/1,
-    in UTC if they name no zone, or numbers of seconds.
-
-    What the data alone cannot settle is told in a warning, which names the option that settles it.
+    in UTC if they name no zone, or numbers of seconds. A warning tells what the data alone cannot settle, and
+    the option that does.
 
     Args:
         frame: a pandas or Polars DataFrame, a LazyFrame, an Arrow table or another object with
@@ -55,9 +50,9 @@ def from_frame(
             categories and what a header of RecBole calls a token become ids (-1 if missing), numbers stay
             numbers. Pass `train.columns` to read held-out data with the ids of training.
         vocabulary: class ids to use; a row with an item outside it is a bad row.
-        directory: folder for sequences larger than memory, which are written once and then memory-mapped. A
-            complete new version replaces an older one. `open_sequences` opens the folder again. Writing takes
-            about twice the size of the arrays on disk.
+        directory: folder for sequences larger than memory, which are written once, with twice their size on
+            disk meanwhile, and then memory-mapped. A complete new version replaces an older one.
+            `open_sequences` opens the folder again.
         on_error: `"raise"`, or `"skip"` to leave bad rows out with one warning.
         ties: the order of a user's items of equal times: `"order"` is that of the table, `"random"` one by
             chance. None is the order of the table with a warning.
@@ -72,10 +67,8 @@ def from_frame(
         ValueError: for a missing column or one of another type; for bad rows (a null or empty user, item or
             time, bytes that are not UTF-8, an invalid time or number, in a text file also a line break in a
             column that is read), with the first ten and their number, counted from 0; for a table without any
-            interaction, or a file that cannot be read; for a text file in which a field of an unread column
-            holds line breaks and a quote is not closed or has text on both sides (if all quotes are in order,
-            a warning names such a field instead), or in which text follows the closing quote of a field that
-            is read, as in `"Weird Al" Yankovic`. For options of another kind.
+            interaction, a file that cannot be read, or options of another kind; for a text file in which a
+            quote is not closed, or text follows the quote that ends a field, as in `"Weird Al" Yankovic`.
         FileNotFoundError: if there is no such file or folder.
 
     Example:
@@ -89,11 +82,11 @@ def from_frame(
         >>> print(log.times[0], log.columns["country"].values.tolist())
         2024-05-01T12:00:00.000000 [0, 0, 1]
     """
-    is_path = isinstance(frame, str | os.PathLike)
-    is_list = isinstance(frame, list | tuple) and len(frame) > 0
-    source = (
-        os.fspath(frame) if is_path else f"{len(frame)} files from {frame[0]}" if is_list else "the table"
-    )
+    source = "the table"
+    if isinstance(frame, str | os.PathLike):
+        source = os.fspath(frame)
+    elif isinstance(frame, list | tuple) and len(frame) > 0:
+        source = f"{len(frame)} files from {frame[0]}"
     choices = Choices(ties, seed, missing, time_format)
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         remedy = [columns] if isinstance(columns, str) else "()"
@@ -114,19 +107,14 @@ def from_frame(
     text = named + [name for name, of_column in vocabularies.items() if of_column is not None]
     bad = BadRows(source, "row", on_error)
     table = open_table(frame, named + list(vocabularies), text, bad, encoding)
-    _check_numbers(table, given)
-    sequences = table_sequences(table, user, item, times, bad, choices, vocabulary, vocabularies, directory)
-    if table.is_text:
-        warn_of_header(sequences, user, item, source)
-    return sequences
-
-
-def _check_numbers(table: Table, columns: Mapping[str, Column]):
-    """Raises ValueError if a column of numbers in training holds something else here."""
-    for name, column in columns.items():
+    for name, column in given.items():
         kind = table.schema.field(name).type
         if column.vocabulary is None and not is_number(kind):
             raise ValueError(
                 f"The column {name!r} of {table.name} is of type {kind}, but must hold numbers as in the "
                 "columns that were passed: convert it."
             )
+    sequences = table_sequences(table, user, item, times, bad, choices, vocabulary, vocabularies, directory)
+    if table.is_text:
+        warn_of_header(sequences, user, item, source)
+    return sequences

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from tfxc.data.choices import Choices
-from tfxc.data.findings import warn_of_header
-from tfxc.data.headers import (
+from tfxc.data.describe import warn_of_header
+from tfxc.data.interaction_table import Choices, table_sequences, time_columns
+from tfxc.data.line_reader import (
     USER_NAMES,
+    LineReader,
     delimiter_hint,
     delimiter_of,
     is_typed,
@@ -20,10 +21,8 @@ from tfxc.data.headers import (
     plain_names,
     warn_of_lists,
 )
-from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.table import ROWS_PER_BATCH, Table
-from tfxc.data.table_sequences import table_sequences, time_columns
 from tfxc.data.vocabulary import Vocabulary
 from tfxc.data.warn import warn
 
@@ -48,10 +47,9 @@ def read_interactions(
 ) -> Sequences:
     """Reads a log with one interaction a line into one sequence a user, oldest first.
 
-    With a time column, each user's items are sorted by time. A log that runs newest first thus comes out
-    oldest first. Without a time column the order of the file counts. Ids may be any strings. Users, and items
-    unless a `vocabulary` is given, are numbered in order of first appearance. Times become seconds since
-    1970, float64. Blank lines are ignored.
+    Without a time column the order of the file counts. Ids may be any strings. Users, and items unless a
+    `vocabulary` is given, are numbered in order of first appearance. Times become seconds since 1970, also
+    where they are dates. Blank lines are ignored.
 
     Args:
         path: the file or its URI, plain or packed, such as `.gz`.
@@ -61,14 +59,12 @@ def read_interactions(
             types, as RecBole writes it (`user_id:token`), is left out with a warning.
         delimiter: string between the fields; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
-        on_error: `"raise"` (any bad line is an error), or `"skip"` to leave bad lines out with one warning
-            that counts and names them.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
         ties, seed, missing, encoding, time_format: see `from_frame`.
 
     Raises:
-        ValueError: for bad lines (wrong number of fields, an empty id, a time that is neither a finite number
-            nor an ISO 8601 date, bytes that are not UTF-8), with the first ten and their number; for a file
-            without any interaction; for options of another kind.
+        ValueError: for bad lines (wrong number of fields, an empty id, no time, bytes that are not UTF-8),
+            with the first ten and their number; for a file without any interaction; for other options.
 
     Example:
         >>> import pathlib, tempfile
@@ -92,10 +88,11 @@ def read_interactions(
         )
         first = None
     while layout is None and first is not None:
-        try:
-            layout = _inferred_layout(first)
-        except ValueError as error:
-            lines.reject(error)
+        if len(first) in (2, 3):
+            layout = _layout(("user", "item", "time")[: len(first)])
+        else:
+            told = f"found {len(first)} fields, expected user item [time]; name other columns"
+            lines.reject(told + delimiter_hint(first))
             first = next(records, None)
     names, positions = layout or _layout(("user", "item"))
     if first is not None:
@@ -123,8 +120,7 @@ def read_csv(
     """Reads a CSV file with one interaction a record into one sequence a user, oldest first.
 
     Like `read_interactions`, but the first record names the columns, and fields may be quoted. Blanks around
-    a name do not count, also inside quotes, nor do types of RecBole in the header: `user_id` finds
-    `user_id:token`.
+    a name do not count, nor do types of RecBole in the header: `user_id` finds `user_id:token`.
 
     Args:
         path: the file or its URI, plain or packed, such as `.gz`.
@@ -136,8 +132,8 @@ def read_csv(
 
     Raises:
         ValueError: for a missing column; for bad records (those of `read_interactions`, broken quotes, or a
-            line break in a user or item), by the number of the record's last line, with all of its lines in
-            the reason; for a file without any interaction; for options of another kind.
+            line break in a user or item), by the number of their last line; for a file without any
+            interaction; for other options.
 
     Example:
         >>> import pathlib, tempfile
@@ -199,11 +195,8 @@ def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequenc
 def _layout(columns: Sequence[str]):
     """Returns names of columns, and the positions of the user, the item and the times."""
     columns = tuple(columns)
-    for name, most in (("user", 1), ("item", 1), ("time", 2)):
-        if columns.count(name) > most or (name != "time" and name not in columns):
-            raise ValueError(
-                f"columns must name 'user' and 'item' once, 'time' at most twice; got {columns}."
-            )
+    if not columns.count("user") == columns.count("item") == 1 or columns.count("time") > 2:
+        raise ValueError(f"columns must name 'user' and 'item' once, 'time' at most twice; got {columns}.")
     times = [position for position, name in enumerate(columns) if name == "time"]
     return columns, [columns.index("user"), columns.index("item"), *times]
 
@@ -217,13 +210,6 @@ def _typed_layout(header):
         return _layout(own)
     except ValueError as error:
         raise ValueError(f"The columns {names} do not tell the user and the item: pass columns=.") from error
-
-
-def _inferred_layout(fields):
-    if len(fields) not in (2, 3):
-        hint = delimiter_hint(fields)
-        raise ValueError(f"found {len(fields)} fields, expected user item [time]; name other columns{hint}")
-    return _layout(("user", "item", "time")[: len(fields)])
 
 
 def _warn_of_header(path, fields, columns, positions):

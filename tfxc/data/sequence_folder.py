@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from tfxc.arguments import local_path
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
-from tfxc.data.column import Column
 from tfxc.data.names import Names
-from tfxc.data.sequences import Sequences
+from tfxc.data.sequences import Column, Sequences
 from tfxc.data.vocabulary import Vocabulary
 
 _FORMAT = "tfxc-sequences 2"

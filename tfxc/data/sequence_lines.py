@@ -5,9 +5,8 @@ from array import array
 
 import numpy as np
 
-from tfxc.data.findings import warn_of
-from tfxc.data.headers import USER_NAMES, delimiter_hint, is_typed, normalized
-from tfxc.data.line_reader import LineReader
+from tfxc.data.describe import warn_of
+from tfxc.data.line_reader import USER_NAMES, LineReader, delimiter_hint, is_typed, normalized
 from tfxc.data.sequences import Sequences
 from tfxc.data.vocabulary import Vocabulary, name_ids
 from tfxc.data.warn import warn
@@ -22,7 +21,6 @@ def read_sequences(
     """Reads `user item item ...`, one user a line, items oldest first.
 
     Ids may be any strings. Items are numbered in order of first appearance unless a `vocabulary` is given.
-    Blank lines are ignored.
 
     Args:
         path: the file, plain or packed, such as `.gz`.
@@ -32,8 +30,7 @@ def read_sequences(
 
     Raises:
         ValueError: for bad lines (a user without items or with a second line, an empty id, an item outside
-            the vocabulary, bytes that are not UTF-8), with the first ten and their number; for a file
-            without any sequence.
+            the vocabulary, bytes that are not UTF-8), with the first ten; for a file without any sequence.
 
     Example:
         >>> import pathlib, tempfile
@@ -54,14 +51,8 @@ def read_sessions(
 ) -> Sequences:
     """Reads one session a line: only its items, oldest first.
 
-    Like `read_sequences`, but the lines name no user (`user_ids` is None). Read held-out sessions with the
-    vocabulary of the training sessions.
-
-    Args:
-        path, delimiter, vocabulary, on_error: see `read_sequences`.
-
-    Raises:
-        ValueError: as `read_sequences`.
+    Arguments and errors are those of `read_sequences`, but the lines name no user (`user_ids` is None). Read
+    held-out sessions with the vocabulary of the training sessions.
 
     Example:
         >>> import pathlib, tempfile

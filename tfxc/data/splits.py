@@ -1,13 +1,19 @@
-"""Splits sequences into training, validation and test parts."""
+"""Splits sequences into training, validation and test parts, and into sessions."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 
 from tfxc.arguments import real_number, seed_or_drawn
 from tfxc.data.sequences import Sequences, require_sequences
 from tfxc.data.times import UNITS, point_in_time, unit_of
+from tfxc.data.warn import warn
+
+_GAP = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|h|d)")
+_SECONDS = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -128,8 +134,7 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
             part would be empty.
 
     Example:
-        >>> from tfxc.data import Vocabulary
-        >>> log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=[1, 5, 6, 9])
+        >>> log = Sequences([0, 1, 2, 0], [0, 4], tfxc.data.Vocabulary("abc"), ["ann"], times=[1, 5, 6, 9])
         >>> split = time_split(log, validation_start=5, test_start=8)
         >>> [split.train[0].tolist(), split.validation[0].tolist(), split.test[0].tolist()]
         [[0], [0, 1], [0, 1, 2, 0]]
@@ -141,28 +146,28 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     test_start = point_in_time(test_start, sequences.times)
     if not validation_start < test_start:
         raise ValueError(f"validation_start {validation_start} must be before test_start {test_start}.")
-    num_train = _num_before(sequences.times, sequences.offsets, validation_start)
-    num_known = _num_before(sequences.times, sequences.offsets, test_start)
+
+    def num_before(point):  # the number of older items in each sequence
+        return np.diff(np.concatenate([[0], np.cumsum(sequences.times < point)])[sequences.offsets])
+
+    num_train, num_known = num_before(validation_start), num_before(test_start)
     in_train = np.flatnonzero(num_train > 0)
     in_validation = np.flatnonzero((num_train > 0) & (num_known > num_train))
     in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
             span = [sequences.times.min(), sequences.times.max()] if len(sequences.times) else [None, None]
-            message = (
-                f"The {name} part would be empty: times run from {span[0]} to {span[1]}, "
-                f"validation starts at {validation_start} and the test at {test_start}."
-            )
-            unit = unit_of(sequences.times)
+            unit, hint = unit_of(sequences.times), ""
             if unit:
-                message += f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log "
-                message += f'with time_format="{unit}".'
+                hint = f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log with "
+                hint += f'time_format="{unit}".'
             elif len(in_train):
-                message += (
-                    f" No sequence has items before and after the start of {name}, as its examples need: "
-                    "split sessions, which are too short for that, by ratio_split or leave_last_out."
-                )
-            raise ValueError(message)
+                hint = f" No sequence has items before and after the start of {name}, as its examples need: "
+                hint += "split sessions, which are too short for that, by ratio_split or leave_last_out."
+            raise ValueError(
+                f"The {name} part would be empty: times run from {span[0]} to {span[1]}, "
+                f"validation starts at {validation_start} and the test at {test_start}.{hint}"
+            )
     train = sequences.slices(in_train, 0, num_train[in_train])
     validation = sequences.slices(in_validation, 0, num_train[in_validation] + 1)
     test = sequences.slices(in_test, 0, num_known[in_test] + 1)
@@ -214,12 +219,65 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     return Split(train, validation, test, int((~(in_validation | in_test)).sum()))
 
 
+def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
+    """Cuts each sequence wherever more time than `gap` passes between two items.
+
+    Args:
+        sequences: they must have times, `datetime64` or seconds.
+        gap: a text of a number and a unit, `ms`, `s`, `min`, `h` or `d`; a `timedelta` or
+            `np.timedelta64`; or a number of seconds. At least 0.
+
+    Returns:
+        One sequence a session, in the order of users and times; none for an empty sequence. `user_ids` holds
+        the user of each session, so that a user with several sessions is there several times.
+
+    Raises:
+        ValueError: without times, or for another gap.
+
+    Example:
+        >>> log = Sequences([0, 1, 2], [0, 3], tfxc.data.Vocabulary("abc"), ["ann"], times=[0, 60, 7200])
+        >>> sessions = split_sessions(log, gap="30min")
+        >>> [own.tolist() for own in sessions], sessions.user_ids
+        ([[0, 1], [2]], ['ann', 'ann'])
+    """
+    require_sequences(sequences)
+    if sequences.times is None:
+        raise ValueError("split_sessions needs sequences with times: read the log with its time column.")
+    unit = unit_of(sequences.times)
+    if unit is not None:
+        warn(
+            f"The times look like {UNITS[unit]} since 1970, but are taken for seconds, as the gap is: read "
+            f'the log with time_format="{unit}".'
+        )
+    times = sequences.times
+    is_coarse = times.dtype.kind == "M" and np.datetime_data(times.dtype)[0] in ("Y", "M")  # of no length
+    between = np.diff(times.astype("datetime64[D]") if is_coarse else times)
+    limit = _gap(gap)
+    is_long = between > (limit if between.dtype.kind == "m" else limit / np.timedelta64(1, "s"))
+    starts = np.unique(np.concatenate([sequences.offsets[:-1], 1 + np.flatnonzero(is_long)]))
+    starts = starts[starts < len(sequences.items)]
+    users = np.searchsorted(sequences.offsets, starts, side="right") - 1
+    within = starts - sequences.offsets[users]
+    stops = np.append(starts[1:], len(sequences.items)) - sequences.offsets[users]
+    return sequences.slices(users, within, stops)
+
+
+def _gap(gap) -> np.timedelta64:
+    found = _GAP.fullmatch(gap.strip()) if isinstance(gap, str) else None
+    if found is not None:
+        gap = float(found[1]) * _SECONDS[found[2]]
+    is_number = isinstance(gap, int | float | np.number) and not isinstance(gap, bool | np.timedelta64)
+    own = np.timedelta64(round(gap * 10**6), "us") if is_number and abs(gap) < 2**43 else gap
+    own = np.timedelta64(own) if isinstance(own, timedelta) else own
+    is_length = isinstance(own, np.timedelta64) and np.datetime_data(own.dtype)[0] not in ("Y", "M")
+    if not is_length or np.isnat(own) or own < np.timedelta64(0):
+        raise ValueError(
+            "gap must be a duration such as '30min' or '12h', a timedelta, or a number of seconds, but got "
+            f"{gap!r}."
+        )
+    return own
+
+
 def _shares(lengths: np.ndarray, fraction: float) -> np.ndarray:
     """Returns shares rounded down, where 0.29 of 100 is 29 although the float product is slightly less."""
     return np.round(lengths * fraction, 6).astype(np.int64)
-
-
-def _num_before(times: np.ndarray, offsets: np.ndarray, point) -> np.ndarray:
-    """Returns [U], how many items of each sequence are older than `point`."""
-    older = np.concatenate([[0], np.cumsum(times < point)])
-    return np.diff(older[offsets])

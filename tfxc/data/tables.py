@@ -1,15 +1,37 @@
-"""Opens data frames and files as tables."""
+"""Opens data frames and files as tables: of text in its own file, of JSON lines and of Parquet here."""
 
+import json
 import os
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.json
+import pyarrow.parquet
 
-from tfxc.data.bad_rows import BadRows
-from tfxc.data.files import find_files
-from tfxc.data.json_tables import open_json
-from tfxc.data.parquet_tables import open_parquet
-from tfxc.data.table import ROWS_PER_BATCH, Table, check_columns, converted, plain_schema
+from tfxc.data.files import DAMAGED, File, find_files
+from tfxc.data.table import (
+    ROWS_PER_BATCH,
+    BadRows,
+    Table,
+    check_columns,
+    converted,
+    guarded,
+    plain_schema,
+    unreadable,
+    without_categories,
+)
 from tfxc.data.text_tables import open_text
+
+_HEAD = 1 << 20  # of JSON
+_BLOCK = 1 << 23
+_KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+_KINDS[Decimal] = pa.decimal128(38, 0)  # integers beyond 64 bits, such as unsigned hashes
+_NUMBER = re.compile(r"-?\d{1,18}")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def open_table(
@@ -19,9 +41,6 @@ def open_table(
 
     The frame is as `from_frame` takes it. Columns in `text` stay strings when they are read from a text file:
     "007" is not 7. `bad` collects the rows of a text file that have too few or too many fields.
-
-    Raises ValueError for another kind of frame or file, a folder without data, or a column that is missing or
-    occurs twice.
     """
     if isinstance(frame, str | os.PathLike | list | tuple):
         files = find_files(frame)
@@ -31,8 +50,8 @@ def open_table(
         if kinds == {"csv"}:
             return open_text(files, columns, text, bad, encoding)
         if kinds == {"json"}:
-            return open_json(files, columns, bad.source, encoding)
-        return open_parquet(files, columns, text, bad.source)
+            return _open_json(files, columns, bad.source, encoding)
+        return _open_parquet(files, columns, text, bad.source)
     if hasattr(frame, "collect_schema") and not hasattr(frame, "__arrow_c_stream__"):  # a LazyFrame of Polars
         check_columns(columns, frame.collect_schema().names(), bad.source)
         frame = frame.select(columns).collect()
@@ -59,3 +78,116 @@ def open_table(
     schema = plain_schema(table.schema, columns)
     batches = (converted(batch, schema) for batch in table.select(columns).to_batches(ROWS_PER_BATCH))
     return Table(bad.source, schema, batches, table.num_rows)
+
+
+def _open_json(files: list[File], columns: list[str], name: str, encoding: str | None) -> Table:
+    """Opens columns of files of JSON lines, whose first MB decides the types. Others may hold anything."""
+    found: dict[str, set] = {}
+    number = 0
+    try:
+        with files[0].as_utf8(encoding) as stream:
+            head = stream.read(_HEAD)
+        lines = head.splitlines(True)
+        for line in lines:
+            number += 1
+            if line.strip() and (line.endswith(b"\n") or len(lines) == 1):  # the last may go on
+                for key, value in json.loads(line).items():
+                    found.setdefault(key, set()).update([_type(value)] * (value is not None))
+    except (*DAMAGED, ValueError, AttributeError, RecursionError) as error:
+        hint = "JSON needs one object a line, in UTF-8. "
+        raise unreadable(f"{name}, line {number},", error, hint) from error
+    check_columns(columns, list(found), name)
+    schema = pa.schema([(column, _kind(column, found[column], name)) for column in columns])
+    return Table(name, schema, guarded(name, _json_batches(files, schema, encoding)))
+
+
+def _type(value):
+    return Decimal if type(value) is int and not -(2**63) <= value < 2**63 else type(value)
+
+
+def _kind(column, types, name) -> pa.DataType:
+    widest = types - {int} if types & {float, Decimal} else types
+    kind = next(iter(widest), None)
+    if kind not in _KINDS or len(widest) > 1:
+        held = " and ".join(sorted(own.__name__ for own in types)) or "nothing but null"
+        raise ValueError(
+            f"The column {column!r} of {name} holds {held} at first, but must hold texts or numbers: read "
+            "the file with pandas and pass the data frame."
+        )
+    return _KINDS[kind]
+
+
+def _json_batches(files, schema, encoding) -> Iterator[pa.RecordBatch]:
+    parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    options = pyarrow.json.ReadOptions(use_threads=False, block_size=_BLOCK)
+    for file in files:
+        for batch in pyarrow.json.open_json(file.as_utf8(encoding), options, parse):
+            yield batch.select(schema.names)
+
+
+def _open_parquet(files: list[File], columns: list[str], text: list[str], name: str) -> Table:
+    """Opens columns of Parquet files. Folders may name columns: `day` of `day=2024-05-01/part.parquet`.
+
+    Those in `text` are texts, and others are integers if they look so.
+    """
+    system, paths = files[0].system, [file.path for file in files]
+    try:
+        dataset = pyarrow.dataset.dataset(paths, pa.schema([]), "parquet", system)  # each file has its own
+        fragments = list(dataset.get_fragments())
+        parts = list(zip(fragments, _partitions(fragments, text), strict=True))
+        schema = _common_schema(name, parts, columns)
+        num_rows = dataset.count_rows()
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        hint = "Files other than .csv, .tsv, .inter, .txt and .jsonl, also packed, are read as Parquet. "
+        raise unreadable(name, error, hint) from error
+    batches = guarded(name, _parquet_batches(system, parts, columns))
+    return Table(name, schema, (converted(batch, schema) for batch in batches), num_rows)
+
+
+def _partitions(fragments, text) -> list[dict[str, pa.Scalar]]:
+    """Returns by name the values that the folders of each file name, but for columns of the file."""
+    found: list[dict[str, str | None]] = []
+    for fragment in fragments:
+        folders = fragment.path.split("/")[:-1]
+        named = [map(unquote, folder.split("=", 1)) for folder in folders if "=" in folder]
+        known = fragment.physical_schema.names
+        found.append({name: None if value == _NULL else value for name, value in named if name not in known})
+    values = [(name, value) for own in found for name, value in own.items() if value is not None]
+    texts = {*text, *(name for name, value in values if not _NUMBER.fullmatch(value))}
+    kinds = {name: pa.int64() for name, _ in values if name not in texts}
+    return [
+        {name: pa.scalar(own[name], pa.string()).cast(kinds.get(name, pa.string())) for name in own}
+        for own in found
+    ]
+
+
+def _parquet_batches(system, parts, columns) -> Iterator[pa.RecordBatch]:
+    for fragment, keys in parts:  # pyarrow.dataset would read batches ahead, with twice the memory and work
+        own = [name for name in columns if name not in keys]
+        source = system.open_input_file(fragment.path)
+        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as parquet:
+            for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=own, use_threads=False):
+                for name in set(keys) & set(columns):
+                    batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
+                yield batch.select(columns)
+
+
+def _common_schema(name, parts, columns: list[str]) -> pa.Schema:
+    """Returns a schema for all files. Their types may differ in width, in categories, or be all null."""
+    schemas = []
+    for fragment, keys in parts:
+        own = fragment.physical_schema
+        for key, value in keys.items():
+            own = own.append(pa.field(key, value.type))
+        check_columns(columns, own.names, fragment.path)
+        schemas.append(plain_schema(own, columns))
+    if all(schema.equals(schemas[0]) for schema in schemas):
+        return schemas[0]
+    plain = [pa.schema([(own.name, without_categories(own.type)) for own in schema]) for schema in schemas]
+    try:
+        return pa.unify_schemas(plain, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise ValueError(
+            f"The files of {name} hold a column in types that cannot be combined: {error}. Write it with one "
+            "type."
+        ) from error

@@ -33,8 +33,8 @@ def read_text(
 
     A line `=== Title ===` starts a new sequence with that title as its name. Text before the first title
     belongs to a sequence with the name of the file. A word is a run of letters with their accents and vowel
-    signs. Apostrophes may be inside (`don't`, but not the quotes of `'tis'`). Digits, punctuation and hyphens
-    only separate words. Letters are normalized (NFC), so that it does not matter how an accent is encoded.
+    signs, in the normal form NFC. Apostrophes may be inside (`don't`, but not the quotes of `'tis'`). All
+    else only separates words.
 
     Class ids are in order of falling frequency (words of equal counts in alphabetical order), as a
     log-uniform sampler expects. With `min_count` above 1, all rarer words share class 0, `<unk>`, and their
@@ -77,11 +77,7 @@ def read_tokens(
     Every line, also an empty one, ends in the token `<eos>`. Class ids are in order of falling frequency
     (tokens of equal counts in alphabetical order).
 
-    Args:
-        path, vocabulary, on_error: see `read_text`.
-
-    Raises:
-        ValueError: as `read_text`; for an empty file.
+    Arguments and errors are those of `read_text`.
 
     Example:
         >>> import pathlib, tempfile

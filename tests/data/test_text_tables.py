@@ -3,7 +3,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from tfxc.data.quotes import Watched, check_quotes
+from tfxc.data.text_tables import Watched, check_quotes
 
 
 @pytest.mark.parametrize(
