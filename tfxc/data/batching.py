@@ -19,10 +19,7 @@ def in_any_order(step: tf.data.Dataset) -> bool:
 
 
 class EpochOrder:
-    """The number of the epoch whose order a shuffled dataset uses next. Each reading is one more epoch.
-
-    The dataset holds it as ``epoch_order``, so that a resumed training can set it.
-    """
+    """The number of the epoch whose order a dataset uses next, its ``epoch_order``: a resumed one sets it."""
 
     def __init__(self):
         self.next = 0

@@ -114,7 +114,7 @@ def read_extreme_classification(
 
     One file has a header ``num_points num_features num_labels`` and a line ``label,... id:value ...`` for
     each point. Two files hold the features and the labels, each as `read_sparse_matrix` reads it. Values of a
-    feature that is repeated in a line are added. Repeated labels count once.
+    repeated feature are added. Repeated labels count once.
 
     Args:
         path: the file of both, or of the features; ``.txt``, plain or packed. One of features may
@@ -228,8 +228,7 @@ def classification_dataset(
     """Returns batches ``({"ids", "values"}, labels)`` for ``tfxc.layers.EmbeddingBag`` and the losses.
 
     ``ids`` int32 and ``values`` float32 [B, F'], and ``labels`` int32 [B, P], are padded with -1 (values with
-    0) to the longest row of the batch. An exported model accepts them as they are, whereas a sparse input
-    would become a dense [B, F]. The last batch may be smaller.
+    0) to the longest row of the batch. The last batch may be smaller.
 
     Args:
         points: N points.

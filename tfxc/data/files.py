@@ -132,8 +132,7 @@ def _located(path) -> File:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
             f"{path} cannot be opened ({str(error).splitlines()[0]}): pass a path on a disk, or a URI as "
-            "text with one of pyarrow's schemes, file://, s3://, gs:// or hdfs://; copy other data to a disk "
-            "first."
+            "text with one of pyarrow's schemes, file://, s3://, gs:// or hdfs://."
         ) from error
     return File(inside, system)
 

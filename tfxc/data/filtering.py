@@ -27,17 +27,15 @@ class CoreReport:
 def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[Sequences, CoreReport]:
     """Drops rare items and users with few interactions repeatedly until every remaining one has enough.
 
-    The result is the largest part in which every sequence has at least `min_user` items and every item
-    occurs at least `min_item` times (repeats count). It does not depend on the order of dropping. Class ids
-    are renumbered without gaps, in their old order.
+    Class ids are renumbered without gaps, in their old order.
 
     Args:
         sequences: the interactions.
-        min_user: fewest interactions of a user, at least 1.
+        min_user: fewest interactions of a user (repeats count), at least 1.
         min_item: fewest interactions with an item, at least 1.
 
     Returns:
-        The filtered sequences with their own vocabulary, and a report of what was dropped.
+        The largest such part of the sequences, with its own vocabulary, and a report of what was dropped.
 
     Raises:
         ValueError: if a minimum is below 1, or nothing is left.
@@ -65,9 +63,7 @@ def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[
             break
         kept = kept[enough]
     if not len(kept):
-        raise ValueError(
-            f"No interaction is left with min_user={min_user} and min_item={min_item}: lower one of them."
-        )
+        raise ValueError(f"No interaction is left with min_user={min_user}, min_item={min_item}: lower one.")
     num_users, num_items = (int((counts == 0).sum()) for counts in (user_counts, item_counts))
     report = CoreReport(num_users, num_items, len(items) - len(kept), num_rounds)
     left = np.flatnonzero(user_counts)

@@ -52,9 +52,7 @@ def time_columns(time: str | tuple[str, str] | None) -> tuple[str, ...]:
     """Returns the names of the columns of times; ValueError for what is neither None, a name nor a pair."""
     names = () if time is None else tuple(time) if isinstance(time, list | tuple) else (time,)
     if len(names) > 2 or not all(isinstance(name, str) for name in names):
-        raise ValueError(
-            f"time must be a column, or a pair of columns, the day and the time of day, but is {time!r}."
-        )
+        raise ValueError(f"time must be a column, or a pair, the day and the time of day, but is {time!r}.")
     return names
 
 
@@ -123,16 +121,20 @@ class _InteractionTable:
             del block  # before the next block is made
         pa.default_memory_pool().release_unused()
         offsets, arrays = store.grouped(len(self._encoders[self._user]))
-        own = {name: arrays.pop(key) for key, name in self._columns.items() if key in arrays}
-        vocabularies = {
-            name: Vocabulary(encoder.names()) if self._given[name] is None else self._given[name]
-            for name, encoder in self._encoders.items()
-            if name != self._user
+
+        def vocabulary_of(name) -> Vocabulary:
+            given = self._given[name]
+            return Vocabulary(self._encoders[name].names()) if given is None else given
+
+        columns = {
+            name: Column(arrays[key], vocabulary_of(name) if name in self._encoders else None)
+            for key, name in self._columns.items()
+            if name not in (self._user, self._item)
         }
-        items, vocabulary = own.pop(self._item), vocabularies[self._item]
-        columns = {name: Column(values, vocabularies.get(name)) for name, values in own.items()}
         users = self._encoders[self._user].names()
-        return Sequences(items, offsets, vocabulary, users, arrays.get("times"), columns)
+        return Sequences(
+            arrays["items"], offsets, vocabulary_of(self._item), users, arrays.get("times"), columns
+        )
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields the good rows as arrays: "users", "items", perhaps "times", and those of other columns."""

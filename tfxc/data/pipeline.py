@@ -32,11 +32,10 @@ def sequence_training_dataset(
     windows from their end, so that an item is the target of at most one position. The last batch may be
     smaller. The dataset knows its number of batches.
 
-    Short histories leave most of a row to padding, which an encoder computes all the same. ``packed=True``
-    lays them one behind the other, with a 0 (and the label -1) between neighbours, for encoders that begin
-    anew behind each 0, as those of ``tfxc.encoders`` do. A batch then holds about ``B * T / (mean + 1)``
-    histories, whose ``mean`` is that of their numbers of targets. For as many in a step as B padded rows
-    hold, divide ``batch_size`` by ``T / (mean + 1)``. All epochs have the same rows, in another order.
+    ``packed=True`` saves an encoder the padding of short histories: it lays them one behind the other, with a
+    0 (and the label -1) between neighbours, for encoders that begin anew behind each 0, as those of
+    ``tfxc.encoders`` do. For as many histories in a step as B padded rows hold, divide ``batch_size`` by
+    ``T / (mean + 1)`` of their mean number of targets. All epochs have the same rows, in another order.
 
     Args:
         sequences: training sequences. Those with fewer than 2 items hold no target and are left out.
@@ -106,9 +105,7 @@ def sequence_evaluation_dataset(
     require_sequences(sequences)
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     if not len(sequences):
-        raise ValueError(
-            "There is no sequence to evaluate on: pass at least one of 2 items, a history and a target."
-        )
+        raise ValueError("There is no sequence to evaluate on: pass at least one of 2 items.")
     num_short = int((sequences.lengths < 2).sum())
     if num_short:
         raise ValueError(
@@ -139,10 +136,8 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
 
     All sequences are laid end to end and cut into B streams of equal length. **Row b of a batch continues row
     b of the previous batch**, so a recurrent encoder with `stateful=True` continues where it stopped. Every
-    item but the very first is the target of exactly one position.
-
-    `items` holds class ids + 1 and `labels` the next class ids. The streams end in less than a batch of
-    padding, 0 and -1, so that all batches have one shape. Batches come in order.
+    item but the very first is the target of exactly one position. `items` holds class ids + 1 and `labels`
+    the next class ids. The streams end in less than a batch of padding, 0 and -1. Batches come in order.
 
     Args:
         sequences: text, one or several.
@@ -225,9 +220,8 @@ def packed_rows(lengths: np.ndarray, max_length: int, seed: int | None):
 def packed_places(starts: np.ndarray, stops: np.ndarray, max_length: int, seed: int | None):
     """Returns the number of packed rows, and a function from row numbers [B] to what stands in them.
 
-    The function gives int64 [B, T], the flat position of the item at each place, and bool [B, T], whether the
-    place holds one. The items of window w are ``starts[w]`` up to ``stops[w] - 1``, since the last is only
-    the target of the one before it. Padding is in front.
+    The function is as that of `_places`. The items of window w are ``starts[w]`` up to ``stops[w] - 1``: the
+    last is only the target of the one before it.
     """
     order, splits = packed_rows(stops - starts - 1, max_length, seed)
     windows = tf.RaggedTensor.from_row_splits(np.stack([starts, stops], 1)[order], splits)

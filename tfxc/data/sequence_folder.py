@@ -1,7 +1,4 @@
-"""Sequences in a folder, memory-mapped: a file of arrays with checksums, as ``tfxc.checked_file`` writes it.
-
-A new version takes the place of an older one when all of it is on the disk.
-"""
+"""Sequences in a folder, memory-mapped: a file of arrays with checksums, see ``tfxc.checked_file``."""
 
 import contextlib
 import os
@@ -24,9 +21,7 @@ _SCRATCH = "tfxc-sequences-"
 
 
 def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
-    """Opens the folder that `from_frame(..., directory=)` wrote. Its arrays are memory-mapped.
-
-    Every byte is read once to verify the checksums.
+    """Opens the folder that `from_frame(..., directory=)` wrote, verifies its checksums, and maps its arrays.
 
     Raises:
         ValueError: if it is not such a folder, or its file is truncated or damaged.

@@ -69,8 +69,7 @@ class Sequences:
         items: [M] int32 class ids in [0, L), all sequences end to end.
         offsets: [U + 1] int64, where each of the U sequences starts; the last entry is M.
         vocabulary: the L raw item names, a `Vocabulary`.
-        user_ids: U raw names (users, titles), or None if sequences have no names. They are kept as `Names`,
-            which read like a list of strings.
+        user_ids: U raw names (users, titles), kept as `Names`; or None if sequences have no names.
         times: [M] the time of each item, datetime64 of any unit or float64, which never decreases inside a
             sequence; or None.
         columns: further values of each interaction by name, each a `Column` of [M].
@@ -80,12 +79,8 @@ class Sequences:
 
     Example:
         >>> sequences = Sequences.from_lists([["tea", "milk", "tea"], ["milk"]])
-        >>> len(sequences), sequences.num_classes
-        (2, 2)
-        >>> sequences[0].tolist()
-        [0, 1, 0]
-        >>> sequences.counts().tolist()
-        [2, 2]
+        >>> len(sequences), sequences.num_classes, sequences[0].tolist(), sequences.counts().tolist()
+        (2, 2, [0, 1, 0], [2, 2])
     """
 
     items: np.ndarray
@@ -140,9 +135,7 @@ class Sequences:
         vocabulary: Vocabulary | None = None,
         user_ids: list[str] | None = None,
     ) -> "Sequences":
-        """Makes sequences from lists of raw item names, oldest first.
-
-        Without a `vocabulary`, names are numbered in order of first appearance.
+        """Makes sequences from lists of raw item names, which number new names unless a vocabulary is given.
 
         Raises:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, the missing
@@ -167,10 +160,7 @@ class Sequences:
 
     @classmethod
     def from_interactions(cls, users, items, vocabulary: Vocabulary, user_ids, times=None) -> "Sequences":
-        """Groups M separate interactions by user, oldest first.
-
-        With times, each user's items are sorted by time. Without times, and for equal times, they keep the
-        given order.
+        """Groups M interactions by user, sorted by time. Those of equal times, or of none, keep their order.
 
         Args:
             users: [M] integer positions in `user_ids`.

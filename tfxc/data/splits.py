@@ -21,8 +21,8 @@ class Split:
     """Training sequences and the examples to evaluate on.
 
     In `validation` and `test` each sequence is one example: its **last item is the target**, and all items
-    before it are the history, the user's whole past up to the target. (After `tail_split`, which cuts long
-    streams, every item but the first is a target.) All three share one vocabulary.
+    before it are the history, the user's whole past. (After `tail_split`, which cuts long streams, every item
+    but the first is a target.) All three share one vocabulary.
 
     Args:
         train: sequences to learn from.
@@ -32,8 +32,7 @@ class Split:
 
     Example:
         >>> split = leave_last_out(Sequences.from_lists(["tea", "ate"]))
-        >>> example = split.test[0]
-        >>> history, target = example[:-1], example[-1]
+        >>> *history, target = split.test[0]
         >>> split.test.vocabulary.decode(target)
         'a'
     """
@@ -104,11 +103,9 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
             "would be empty. Use other fractions or more sequences."
         )
     shuffled = np.random.default_rng(seed_or_drawn(seed) % 2**64).permutation(usable)
-    validation = np.sort(shuffled[:num_validation])
-    test = np.sort(shuffled[num_validation : num_validation + num_test])
-    in_train = np.ones(len(sequences), bool)
-    in_train[validation] = in_train[test] = False
-    parts = sequences.select(in_train), sequences.select(validation), sequences.select(test)
+    validation, test = np.split(shuffled[: num_validation + num_test], [num_validation])
+    train = np.delete(np.arange(len(sequences)), shuffled[: num_validation + num_test])
+    parts = map(sequences.select, (train, np.sort(validation), np.sort(test)))
     return Split(*parts, num_not_evaluated=len(sequences) - len(usable))
 
 
@@ -157,11 +154,8 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
             span = [sequences.times.min(), sequences.times.max()] if len(sequences.times) else [None, None]
-            unit, hint = unit_of(sequences.times), ""
-            if unit:
-                hint = f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log with "
-                hint += f'time_format="{unit}".'
-            elif len(in_train):
+            hint = _other_unit(sequences.times)
+            if not hint and len(in_train):
                 hint = f" No sequence has items before and after the start of {name}, as its examples need: "
                 hint += "split sessions, which are too short for that, by ratio_split or leave_last_out."
             raise ValueError(
@@ -197,11 +191,9 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     require_sequences(sequences)
     real_number(validation_fraction, "validation_fraction")
     real_number(test_fraction, "test_fraction")
-    if not (min(validation_fraction, test_fraction) > 0 and validation_fraction + test_fraction < 1):
-        raise ValueError(
-            f"validation_fraction and test_fraction must be positive and sum to less than 1, "
-            f"not {validation_fraction} and {test_fraction}."
-        )
+    fractions = validation_fraction, test_fraction
+    if not (min(fractions) > 0 and sum(fractions) < 1):
+        raise ValueError(f"Both fractions must be positive and sum to less than 1, but are {fractions}.")
     lengths, every = sequences.lengths, np.arange(len(sequences))
     test_starts = lengths - _shares(lengths, test_fraction)
     starts = test_starts - _shares(lengths, validation_fraction)
@@ -210,9 +202,8 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     for name, is_in, fraction in parts:
         if not is_in.any():
             raise ValueError(
-                f"The {name} part would be empty: {fraction} of the longest sequence, of "
-                f"{max(lengths, default=0)} items, are fewer than the 2 items that a target needs. Use a "
-                "larger fraction or longer sequences."
+                f"The {name} part would be empty: {fraction} of {max(lengths, default=0)} items, the longest "
+                "sequence, are fewer than 2. Use a larger fraction or longer sequences."
             )
     bounds = (0, starts), (starts, test_starts), (test_starts, lengths)
     train, validation, test = (sequences.slices(every, *own) for own in bounds)
@@ -243,13 +234,9 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
     require_sequences(sequences)
     if sequences.times is None:
         raise ValueError("split_sessions needs sequences with times: read the log with its time column.")
-    unit = unit_of(sequences.times)
-    if unit is not None:
-        warn(
-            f"The times look like {UNITS[unit]} since 1970, but are taken for seconds, as the gap is: read "
-            f'the log with time_format="{unit}".'
-        )
     times = sequences.times
+    if _other_unit(times):
+        warn(f"The gap is in seconds.{_other_unit(times)}")
     is_coarse = times.dtype.kind == "M" and np.datetime_data(times.dtype)[0] in ("Y", "M")  # of no length
     between = np.diff(times.astype("datetime64[D]") if is_coarse else times)
     limit = _gap(gap)
@@ -262,6 +249,15 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
     return sequences.slices(users, within, stops)
 
 
+def _other_unit(times) -> str:
+    """Returns what to say of numbers of times that are no seconds, or nothing."""
+    unit = unit_of(times)
+    told = (
+        "" if unit is None else f" Numbers are read as seconds, but these look like {UNITS[unit]} since 1970:"
+    )
+    return told and f'{told} read the log with time_format="{unit}".'
+
+
 def _gap(gap) -> np.timedelta64:
     found = _GAP.fullmatch(gap.strip()) if isinstance(gap, str) else None
     if found is not None:
@@ -271,10 +267,7 @@ def _gap(gap) -> np.timedelta64:
     own = np.timedelta64(own) if isinstance(own, timedelta) else own
     is_length = isinstance(own, np.timedelta64) and np.datetime_data(own.dtype)[0] not in ("Y", "M")
     if not is_length or np.isnat(own) or own < np.timedelta64(0):
-        raise ValueError(
-            "gap must be a duration such as '30min' or '12h', a timedelta, or a number of seconds, but got "
-            f"{gap!r}."
-        )
+        raise ValueError(f"gap must be a duration such as '30min' or a number of seconds, but got {gap!r}.")
     return own
 
 

@@ -74,10 +74,8 @@ def read_tokens(
     r"""Reads tokenized text, one sentence a line, as one sequence.
 
     Penn Treebank and WikiText come in this form. White space separates tokens, which are kept as they are.
-    Every line, also an empty one, ends in the token `<eos>`. Class ids are in order of falling frequency
-    (tokens of equal counts in alphabetical order).
-
-    Arguments and errors are those of `read_text`.
+    Every line, also an empty one, ends in the token `<eos>`. Class ids, arguments and errors are those of
+    `read_text`.
 
     Example:
         >>> import pathlib, tempfile

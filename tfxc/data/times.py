@@ -18,8 +18,7 @@ from tfxc.data.warn import warn
 UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _EPOCH = np.datetime64(0, "us")
-_LARGEST = 2**53  # beyond it, float64 does not hold every integer
-_LARGEST_NARROW = {pa.float16(): 2**11, pa.float32(): 2**24}
+_LARGEST_NARROW = {pa.float16(): 2**11, pa.float32(): 2**24}  # beyond it they lack integers
 _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 _NUM_SAMPLED = 1000
 _TEXT = pa.large_string()
@@ -54,8 +53,8 @@ class TimeColumn:
         form: str | None = None,
         missing: pa.Array = _NO_TEXTS,
     ):
-        is_form = isinstance(form, str) and "%" in form
-        self._form, self._unit = (form, None) if is_form else (None, form)
+        self._form = form if isinstance(form, str) and "%" in form else None  # of dates
+        self._unit = None if self._form else form
         if self._unit is not None and self._unit not in tuple(UNITS):
             raise ValueError(
                 f"time_format must be a unit of numbers among {tuple(UNITS)} or a form of dates such as "
@@ -88,7 +87,8 @@ class TimeColumn:
         if self._is_text and _is_number(column.type):
             column = column.cast(pa.int64()).cast(_TEXT)
         if column.type in _LARGEST_NARROW:
-            self._refuse_rounded(column)
+            remedy = f"{column.type}: read it as float64 or as integers"
+            self._refuse_rounded(column.to_numpy(), _LARGEST_NARROW[column.type], remedy)
         if not self._is_decided:
             self._decide(column)
         if not self._is_seconds:
@@ -154,25 +154,19 @@ class TimeColumn:
                     self._is_seconds, self._is_decided = number is not None, True
                     return
 
-    def _refuse_rounded(self, column):
-        """Raises ValueError for floats of 16 or 32 bits so large that several times are the same float."""
-        largest = _largest(column.to_numpy())
-        if largest >= _LARGEST_NARROW[column.type]:
-            raise ValueError(
-                f"The column {self._name!r} holds times as {column.type} up to {largest:.0f}, in which times "
-                "that lie near each other are the same: read it as float64 or as integers."
-            )
-
     def _seconds(self, column) -> np.ndarray:
         """Returns numbers of seconds, NaN for null and for text that is none."""
         values = _numbers(column).to_numpy(zero_copy_only=False)
-        largest = _largest(values)
-        if largest >= _LARGEST:
-            raise ValueError(
-                f"The numbers of the column {self._name!r} reach {largest:.0f}, which is not exact as "
-                f'seconds: they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit.'
-            )
+        remedy = f'they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit'
+        self._refuse_rounded(values, 2**53, f"seconds: {remedy}")
         return values
+
+    def _refuse_rounded(self, values, exact, told):
+        """Raises ValueError for numbers so large that several times are the same one."""
+        largest = np.max(np.abs(values), where=np.isfinite(values), initial=0)
+        if largest >= exact:
+            reach = f"The numbers of the column {self._name!r} reach {largest:.0f}"
+            raise ValueError(f"{reach}, which is not exact as {told}.")
 
     def _dates(self, column) -> np.ndarray:
         if self._form is not None:
@@ -220,10 +214,6 @@ def point_in_time(point, times: np.ndarray):
             "np.datetime64, or a number of seconds."
         )
     return instant if times.dtype.kind == "M" else float((instant - _EPOCH) / np.timedelta64(1, "s"))
-
-
-def _largest(values: np.ndarray) -> float:
-    return np.max(np.abs(values), where=np.isfinite(values), initial=0)
 
 
 def _is_date(kind) -> bool:
