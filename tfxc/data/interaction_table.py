@@ -16,7 +16,7 @@ from tfxc.arguments import one_of, seed_int
 from tfxc.data.describe import warn_of
 from tfxc.data.grouping import GroupedColumns, GroupedFiles
 from tfxc.data.line_reader import num_line_ends
-from tfxc.data.name_encoder import NameEncoder, decoded, holds_text
+from tfxc.data.name_encoder import NameEncoder, decoded, holds_text, line_break
 from tfxc.data.sequence_folder import open_sequences, scratch, write_sequences
 from tfxc.data.sequences import MISSING, Column, Sequences
 from tfxc.data.table import BadRows, Table
@@ -195,16 +195,13 @@ class _InteractionTable:
 
     def _encoded(self, pool, block: pa.Table, reasons: _Reasons, first_row: int) -> dict[str, np.ndarray]:
         arrays = {}
-        texts = {name: block[name] for name in self._encoders}
         of_times: _Reasons = {}
         if self._times is not None:
             arrays["times"], of_times = self._times.times(*(block[name] for name in self._time))
-            if of_times:
-                texts |= {name: block[name].dictionary_encode() for name in self._time}
-        for name, column in texts.items() if self._table.is_text else ():
-            for position, number in _line_ends(column):
-                what = f"the {self._roles.get(name, name)} holds a line break, which may come from a quote"
-                reasons.setdefault(position, f"{what} that is not closed (line breaks: {number})")
+            for position in of_times if self._table.is_text else ():
+                text = " ".join(str(block[name][position]) for name in self._time)
+                if num_line_ends(text):
+                    of_times[position] = f"the time {line_break(text)}"
         known = self._given[self._item]
         if known is not None:
             arrays["items"] = self._encoders[self._item].encode(block[self._item].chunks)
@@ -270,17 +267,6 @@ def _tidily(function, *args):
         return function(*args)
     finally:
         pa.default_memory_pool().release_unused()
-
-
-def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """Yields the positions of condensed names with line ends, and the number of line ends."""
-    start = 0
-    for chunk in column.chunks:
-        has_break = pc.match_substring_regex(chunk.dictionary, "[\r\n]")
-        if pc.any(has_break).as_py():
-            for position in np.flatnonzero(has_break.take(chunk.indices).fill_null(False)).tolist():
-                yield start + position, num_line_ends(chunk[position].as_py())
-        start += len(chunk)
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfxc.data.line_reader import num_line_ends
 from tfxc.data.names import Names
 from tfxc.data.table import without_categories
 from tfxc.data.vocabulary import Vocabulary
@@ -66,6 +67,9 @@ class NameEncoder:
         names, reasons = self._texts(condensed.dictionary, kind)
         names, is_missing = self._cleaned(names)
         reasons |= dict.fromkeys(np.flatnonzero(is_missing).tolist())
+        if self._is_text:
+            broken = np.flatnonzero(pc.match_substring_regex(names, "[\r\n]").fill_null(False)).tolist()
+            reasons |= {place: line_break(names[place].as_py()) for place in broken}
         why = {}
         if reasons:
             indices = condensed.indices.fill_null(-1).to_numpy()
@@ -135,6 +139,12 @@ class NameEncoder:
                 f"The column {self._name!r} holds {what} that are not integers ({error}), expected strings "
                 "or integers as names: convert it."
             ) from error
+
+
+def line_break(text: str) -> str:
+    """Returns why a row is bad in which a text holds a line break."""
+    number = num_line_ends(text)
+    return f"holds a line break, which may come from a quote that is not closed (line breaks: {number})"
 
 
 def holds_text(kind: pa.DataType) -> bool:
