@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import tensorflow as tf
+from refusal_checks import refused
 
 from tfxc.data import LabeledPoints, classification_dataset, row_batches, with_example_ids
 
@@ -56,13 +57,10 @@ def test_seeds_and_epochs_that_are_far_apart_have_orders_of_their_own():
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5])
 def test_bad_arguments(bad):
-    with pytest.raises(ValueError, match="batch_size must be"):
-        row_batches(4, bad, lambda rows: rows)
-    with pytest.raises(ValueError, match="num_rows must be"):
-        row_batches(bad, 4, lambda rows: rows)
+    refused("batch_size must be", row_batches, 4, bad, lambda rows: rows)
+    refused("num_rows must be", row_batches, bad, 4, lambda rows: rows)
     for seed in (1.5, 2**64, True):
-        with pytest.raises(ValueError, match="seed must be an integer"):
-            row_batches(4, 2, lambda rows: rows, seed)
+        refused("seed must be an integer", row_batches, 4, 2, lambda rows: rows, seed)
 
 
 def test_arrays_of_examples_are_numbered():
@@ -104,15 +102,10 @@ def test_what_cannot_be_numbered_is_refused():
     options.deterministic = False
     mapped = examples.map(lambda *example: example, num_parallel_calls=2, deterministic=False)
     for later in (examples.shuffle(4).batch(2), examples.repeat(), mapped, examples.with_options(options)):
-        with pytest.raises(ValueError, match="deterministic=False, .*: call with_example_ids first"):
-            with_example_ids(later)
+        refused("deterministic=False, .*: call with_example_ids first", with_example_ids, later)
     pipeline = row_batches(4, 2, lambda rows: (rows, rows), seed=0)
-    with pytest.raises(ValueError, match="make it with seed=None"):
-        with_example_ids(pipeline.unbatch())
+    refused("make it with seed=None", with_example_ids, pipeline.unbatch())
     for wrong, shapes in (({"a": np.zeros(3), "b": np.zeros(4)}, r"\(3,\), \(4,\)"), (None, r"\(\)")):
-        with pytest.raises(ValueError, match=rf"arrays of one length N, but have the shapes \[{shapes}\]"):
-            with_example_ids(wrong)
-    with pytest.raises(ValueError, match="already have 'example_ids'"):
-        with_example_ids(with_example_ids(np.zeros(3)))
-    with pytest.raises(ValueError, match=r"must be \(x, y\) or .*, not TensorSpec"):
-        with_example_ids(tf.data.Dataset.range(3))
+        refused(rf"arrays of one length N, but have the shapes \[{shapes}\]", with_example_ids, wrong)
+    refused("already have 'example_ids'", with_example_ids, with_example_ids(np.zeros(3)))
+    refused(r"must be \(x, y\) or .*, not TensorSpec", with_example_ids, tf.data.Dataset.range(3))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from refusal_checks import refused
 
 from tfxc import data
 
@@ -48,8 +49,7 @@ def test_what_real_files_hold(written):
 )
 def test_bad_lines_are_named(written, line, reason):
     path = written(f"3 4 5\n0 1:1\n{line}\n0 1:1\n")
-    with pytest.raises(ValueError, match=rf"(?s)1 bad of 4 lines.*line 3: {reason}"):
-        data.read_extreme_classification(path)
+    refused(rf"(?s)1 bad of 4 lines.*line 3: {reason}", data.read_extreme_classification, path)
     with pytest.warns(UserWarning, match="line 3"):
         assert len(data.read_extreme_classification(path, on_error="skip")) == 2
 
@@ -129,8 +129,7 @@ def test_points_from_other_matrices():
     ],
 )
 def test_bad_points(features, labels, message):
-    with pytest.raises(ValueError, match=message):
-        data.LabeledPoints(features, labels)
+    refused(message, data.LabeledPoints, features, labels)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
@@ -162,8 +161,7 @@ def test_nothing_to_batch():
         (random_points(0), 4, "There are no points"),
         (random_points(), 2.5, "batch_size must be an integer"),
     ):
-        with pytest.raises(ValueError, match=message):
-            data.classification_dataset(points, batch_size)
+        refused(message, data.classification_dataset, points, batch_size)
 
 
 @pytest.mark.parametrize("of_points", [data.tfidf, lambda own: data.classification_dataset(own, 2)])
@@ -183,8 +181,7 @@ def test_tfidf_by_hand():
     np.testing.assert_allclose(train.features.toarray()[1:], [[0, 1, 0], [0, 0, 0]], rtol=1e-6)
     np.testing.assert_array_equal(test.features.toarray(), train.features.toarray()[:1])
     assert train.features.dtype == np.float32
-    with pytest.raises(ValueError, match=r"but have \[12, 5\]"):
-        data.tfidf(random_points(), random_points(num_features=5))
+    refused(r"but have \[12, 5\]", data.tfidf, random_points(), random_points(num_features=5))
 
 
 def test_a_stored_zero_is_no_occurrence():
