@@ -105,10 +105,8 @@ CONFIG = '"config": {"capacity": 2, "half_life": 5}, "num_uses": 3'
         f'{{{CONFIG}, "names": ["a", "b", "c"], "scores": [1, 2, 3]}}',
     ],
 )
-def test_a_file_that_is_none_is_refused(text, tmp_path):
-    (tmp_path / "names.json").write_text(text)
-    with pytest.raises(ValueError, match="names.json is no GrowingVocabulary, or is damaged"):
-        GrowingVocabulary.load(tmp_path / "names.json")
+def test_a_file_that_is_none_is_refused(text, written):
+    refused("log.csv is no GrowingVocabulary, or is damaged", GrowingVocabulary.load, written(text))
 
 
 def test_what_cannot_be_is_refused():
