@@ -120,12 +120,14 @@ def test_ids_that_are_no_names():
     refused("2 bad of 2", from_frame, pa.table({"u": [None, None], "i": [None, 1]}), "u", "i")
 
 
-def test_names_of_a_table_keep_their_blanks():
+def test_names_of_a_table_keep_their_blanks_and_line_ends():
     table = pa.table({"u": [*"abcd"], "i": ["cafe\u0301", "\u00a0caf\u00e9", "tea ", "tea"]})
     with pytest.warns(UserWarning, match=r"2 item names differ from others only .* such as .* beside .*NFC"):
         log = from_frame(table, "u", "i")
     one = from_frame(table, "u", "i", vocabulary=Vocabulary(log.vocabulary.names, normalize="NFC"))
     assert one.vocabulary.names == ["caf\u00e9", "tea"] and one.items.tolist() == [0, 0, 1, 1]
+    table = pa.table({"u": ["a"], "i": ["two\nlines"]})
+    assert from_frame(table, "u", "i").vocabulary.names == ["two\nlines"]
 
 
 @pytest.mark.parametrize("times", [[20240501, 20231231], [20240501.0, None]])
