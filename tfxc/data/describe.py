@@ -79,7 +79,12 @@ def describe(sequences: Sequences, plot: str | os.PathLike[str] | None = None) -
     steps = np.flatnonzero(is_step)
     num_steps, num_items = max(len(steps), 1), int(np.count_nonzero(counts))
     seen = steps[:: max(1, len(steps) // _COMPARED)]
-    is_later = _later(sequences)
+    if times is None:  # then the last items count, after others
+        is_later = np.zeros(len(items), bool)
+        is_later[offsets[1:][lengths > 1] - 1] = True
+    else:
+        first = min(int(len(items) * (1 - _LATER)), len(items) - 1)
+        is_later = times >= np.partition(times, first)[first]
     later = items[is_later]
     is_cold = np.bincount(items[~is_later], minlength=sequences.num_classes)[later] == 0
     users = [None] * len(sequences) if sequences.user_ids is None else sequences.user_ids
@@ -112,17 +117,6 @@ def describe(sequences: Sequences, plot: str | os.PathLike[str] | None = None) -
 def _largest(names, counts) -> tuple[str | None, int, float]:
     where = int(counts.argmax())
     return names[where], int(counts[where]), float(counts[where] / counts.sum())
-
-
-def _later(sequences) -> np.ndarray:
-    """Returns which interactions [M] are among the last tenth, or, without times, are last after another."""
-    num_items = len(sequences.items)
-    if sequences.times is None:
-        is_later = np.zeros(num_items, bool)
-        is_later[sequences.offsets[1:][sequences.lengths > 1] - 1] = True
-        return is_later
-    first = min(int(num_items * (1 - _LATER)), num_items - 1)
-    return sequences.times >= np.partition(sequences.times, first)[first]
 
 
 def _draw(sequences, counts, path):
@@ -176,10 +170,7 @@ def share_rising(sequences: Sequences, before: np.ndarray, after: np.ndarray) ->
 
 
 def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = False) -> list[str]:
-    """Returns a sentence for each kind of row that may be a mistake, with the option that settles it.
-
-    The order of ties, and the unit of times, may be known already.
-    """
+    """Returns a sentence for each kind of row that may be a mistake, with the option that settles it."""
     found = []
     names = {"item": (sequences.vocabulary.names.array, lambda i: np.count_nonzero(sequences.items == i))}
     if sequences.user_ids is not None:
@@ -293,10 +284,8 @@ def _alike(role, names: pa.Array):
         integers = pc.replace_substring_regex(names, r"^(-?\d+)\.0$", r"\1")
         same, is_float = _same(names, integers), pc.not_equal(integers, names)
         if same is not None:
-            yield (
-                f"{same[0]} {role} names went through a float, such as {same[1]}, and stay apart: write them "
-                "as integers."
-            )
+            told = f"{same[0]} {role} names went through a float, such as {same[1]}, and stay apart"
+            yield f"{told}: write them as integers."
         elif 2 * pc.sum(is_float).as_py() > len(names):
             first = names.filter(is_float)[0].as_py()
             yield f"Most {role} names went through a float, such as {first!r}: write them as integers."
@@ -321,8 +310,8 @@ def _tied(sequences, know_order):
     if num_repeats >= max(_MANY, _REPEATED * steps):
         yield (
             f"{num_repeats} of {steps} steps ({num_repeats / steps:.1%}) go to the same item at the same "
-            "time, as if rows were there twice: then a model learns to repeat, and a test asks for what the "
-            "history holds. Drop such rows, for example by frame.drop_duplicates()."
+            "time, as if rows were there twice, which teaches a model to repeat: drop such rows, for example "
+            "by frame.drop_duplicates()."
         )
     if number and not know_order:
         yield (

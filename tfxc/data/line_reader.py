@@ -18,8 +18,8 @@ DELIMITERS = (",", "\t", ";", "|")
 USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}  # as `normalized` returns them
 _TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
 DOUBLED = (
-    r'in CSV, quotes inside quotes are doubled, so write "" for \", or pass the data frame of '
-    r'pandas.read_csv(path, escapechar="\\") to tfxc.data.from_frame'
+    r'in CSV, quotes inside quotes are doubled, so write "" for \", as in """Weird Al"" Yankovic", or pass '
+    r'the data frame of pandas.read_csv(path, escapechar="\\") to tfxc.data.from_frame'
 )
 _logger = logging.getLogger(__name__)
 _PROGRESS_BYTES = 32 << 20

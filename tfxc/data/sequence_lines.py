@@ -79,15 +79,19 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
                 f"{path}: the first line looks like names of columns, {' '.join(fields[:2])}, but is read as "
                 "a user with items. If it is a header, remove it."
             )
-        try:
-            _check(fields, users if with_users else None)
-            items.extend([ids[name] for name in fields[with_users:]])
-        except KeyError as error:
-            name = error.args[0]
-            lines.reject(f"the item {name!r} is not in the vocabulary{vocabulary.other_spelling(name)}")
-        except ValueError as error:
-            lines.reject(error)
+        if not all(fields):
+            lines.reject(f"field {fields.index('') + 1} is empty")
+        elif with_users and len(fields) < 2:
+            lines.reject(f"the user {fields[0]!r} has no items{delimiter_hint(fields)}")
+        elif with_users and fields[0] in users:
+            lines.reject(f"the user {fields[0]!r} already has line {users[fields[0]]}")
         else:
+            try:
+                items.extend([ids[name] for name in fields[with_users:]])
+            except KeyError as error:
+                name = error.args[0]
+                lines.reject(f"the item {name!r} is not in the vocabulary{vocabulary.other_spelling(name)}")
+                continue
             if with_users:
                 users[fields[0]] = lines.number
             offsets.append(len(items))
@@ -104,12 +108,3 @@ def _read(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
     sequences = Sequences(np.asarray(items), np.asarray(offsets), vocabulary, user_ids)
     warn_of(sequences, path)
     return sequences
-
-
-def _check(fields, users):
-    if not all(fields):
-        raise ValueError(f"field {fields.index('') + 1} is empty")
-    if users is not None and len(fields) < 2:
-        raise ValueError(f"the user {fields[0]!r} has no items{delimiter_hint(fields)}")
-    if users is not None and fields[0] in users:
-        raise ValueError(f"the user {fields[0]!r} already has line {users[fields[0]]}")

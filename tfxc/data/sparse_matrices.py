@@ -271,13 +271,10 @@ def _fields(lines, field, kind, what) -> Iterator:
             continue
         try:
             found = json.loads(line)[field]
-            if not isinstance(found, kind) or (kind is list and not all(map(_is_id, found))):
+            are_ids = kind is not list or all(type(own) is int and abs(own) < 2**63 for own in found)
+            if not isinstance(found, kind) or not are_ids:
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
             lines.reject(f"no JSON object with {what} under {field!r}: {line[:60]!r}")
             found = None
         yield found
-
-
-def _is_id(value) -> bool:
-    return type(value) is int and abs(value) < 2**63

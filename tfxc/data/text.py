@@ -139,7 +139,9 @@ def _read_words(lines: LineReader):
         if title:
             start(title[1])
             continue
-        found = _words(line.lower().replace("’", "'"))
+        line = line.lower().replace("’", "'")
+        pattern = _WORD if line.isascii() else _word_with_marks()
+        found = pattern.findall(unicodedata.normalize("NFC", line))
         if found and not starts:
             start(os.path.basename(lines.path))
         words.extend(types.setdefault(word, len(types)) for word in found)
@@ -148,12 +150,6 @@ def _read_words(lines: LineReader):
         starts.pop()
     lines.report()
     return titles, np.asarray(words), np.array([*starts, len(words)], np.int64), list(types)
-
-
-def _words(line: str) -> list[str]:
-    if line.isascii():
-        return _WORD.findall(line)
-    return _word_with_marks().findall(unicodedata.normalize("NFC", line))
 
 
 @functools.cache

@@ -193,15 +193,9 @@ def _refuse(path, line, lines, delimiter, read):
     field = re.compile(rf'(?:"([^"]*+(?:""[^"]*+)*+)("?))?([^{ends}]*)(?:[{ends}]|$)')
     for column, (inside, closing, rest) in enumerate(field.findall("".join(lines))):
         if column in read and closing and rest and not num_line_ends(inside):
-            if inside.endswith("\\"):
-                raise ValueError(
-                    f"{path}: line {line} has a backslash before a quote, which would end the field: "
-                    f"{DOUBLED}."
-                )
             raise ValueError(
                 f"{path}: in line {line} text follows the quote that ends a field, whose quotes would get "
-                'lost: quote the whole field and double the quotes inside, as in """Weird Al"" Yankovic"; or '
-                'let tfxc.data.read_csv leave out such rows by on_error="skip".'
+                f'lost: {DOUBLED}; or let tfxc.data.read_csv leave out such rows by on_error="skip".'
             )
         if column not in read and (rest or not closing) and num_line_ends(inside):
             raise ValueError(
