@@ -107,6 +107,8 @@ def test_config():
     assert CausalAttention.from_config(layer.get_config()).get_config() == layer.get_config()
     with pytest.raises(ValueError, match="num_heads must be an integer of at least 1, but got 0"):
         CausalAttention(0)
+    with pytest.raises(ValueError, match="4 heads do not divide 6: use dim=8"):
+        esasrec(9, 4, dim=6, num_heads=4)
 
 
 def test_adds_a_vector_for_each_position_to_the_scaled_items():

@@ -103,9 +103,10 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
             "would be empty. Use other fractions or more sequences."
         )
     shuffled = np.random.default_rng(seed_or_drawn(seed) % 2**64).permutation(usable)
-    validation, test = np.split(shuffled[: num_validation + num_test], [num_validation])
-    train = np.delete(np.arange(len(sequences)), shuffled[: num_validation + num_test])
-    parts = map(sequences.select, (train, np.sort(validation), np.sort(test)))
+    held_out = shuffled[: num_validation + num_test]
+    validation, test = map(np.sort, np.split(held_out, [num_validation]))
+    train = np.delete(np.arange(len(sequences)), held_out)
+    parts = sequences.select(train), sequences.select(validation), sequences.select(test)
     return Split(*parts, num_not_evaluated=len(sequences) - len(usable))
 
 

@@ -46,13 +46,7 @@ class TimeColumn:
         missing: what else than nothing spells a missing time.
     """
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        kinds: list[pa.DataType],
-        form: str | None = None,
-        missing: pa.Array = _NO_TEXTS,
-    ):
+    def __init__(self, names: tuple, kinds: list, form: str | None = None, missing=_NO_TEXTS):
         self._form = form if isinstance(form, str) and "%" in form else None  # of dates
         self._unit = None if self._form else form
         if self._unit is not None and self._unit not in tuple(UNITS):
