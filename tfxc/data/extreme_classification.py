@@ -133,10 +133,8 @@ def read_extreme_classification(
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
         >>> _ = path.write_text("2 3 4\\n0,3 1:0.5 2:1\\n 0:2\\n")
         >>> points = read_extreme_classification(path)
-        >>> points.features.toarray().tolist()
-        [[0.0, 0.5, 1.0], [2.0, 0.0, 0.0]]
-        >>> points.labels.toarray().astype(int).tolist()
-        [[1, 0, 0, 1], [0, 0, 0, 0]]
+        >>> points.features.toarray().tolist(), points.labels.toarray().astype(int).tolist()
+        ([[0.0, 0.5, 1.0], [2.0, 0.0, 0.0]], [[1, 0, 0, 1], [0, 0, 0, 0]])
 
     Reference:
         Bhatia et al., "The Extreme Classification Repository: Multi-label Datasets and Code", 2016.

@@ -14,7 +14,6 @@ from tfxc.data.files import DAMAGED, one_file
 from tfxc.data.table import BadRows, check_columns
 from tfxc.data.warn import warn, warn_of_cut
 
-DELIMITERS = (",", "\t", ";", "|")
 USER_NAMES = {"user", "session", "customer", "visitor", "reviewer"}  # as `normalized` returns them
 _TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
 DOUBLED = (
@@ -215,7 +214,7 @@ def own_names(wanted: list[str], header: list[str], source) -> list[str]:
 def delimiter_of(head: str, wanted: list[str], suffix: str) -> str:
     """Returns the delimiter by which the first record of a text has all wanted names, or the usual one."""
     usual = "\t" if suffix in (".tsv", ".inter") else ","
-    for delimiter in dict.fromkeys((usual, *DELIMITERS)):
+    for delimiter in dict.fromkeys((usual, ",", "\t", ";", "|")):
         try:
             header = next(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter), [])
         except csv.Error:

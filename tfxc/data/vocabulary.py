@@ -39,10 +39,8 @@ class Vocabulary:
 
     Example:
         >>> vocabulary = Vocabulary(["tea", "milk", "sugar"])
-        >>> vocabulary.encode(["sugar", "tea"]).tolist()
-        [2, 0]
-        >>> vocabulary.decode([[1, 0]])
-        [['milk', 'tea']]
+        >>> vocabulary.encode(["sugar", "tea"]).tolist(), vocabulary.decode([[1, 0]])
+        ([2, 0], [['milk', 'tea']])
         >>> Vocabulary(["tea ", "tea", "cafe\u0301"], normalize="NFC").encode(["caf\u00e9", "tea"]).tolist()
         [1, 0]
     """
@@ -186,9 +184,8 @@ class Vocabulary:
             lines = []
         if (len(lines) - 1, zlib.crc32(text)) != (int(told[1]), int(told[2], 16)) or lines[-1]:
             raise ValueError(
-                f"{path} is damaged, cut short, edited or of other line ends: it does not hold "
-                f"{told[1].decode()} names with the checksum of its header. Write it again by "
-                "Vocabulary.save."
+                f"{path} is damaged, cut short, edited or of other line ends: it does not hold the number of "
+                f"names of its header, {told[1].decode()}, with its checksum. Write it by Vocabulary.save."
             )
         names = (_unescape(line) for line in lines[:-1])
         return cls(names, None if told[3] is None else told[3].decode())
