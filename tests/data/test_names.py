@@ -30,19 +30,13 @@ def test_reads_like_a_list():
 def test_equality():
     assert Names("ab") == Names(["a", "b"]) != Names("ba")
     assert Names("ab") != ["a"] and Names("ab") != "ab" and Names([]) == []
+    assert list(Names(range(70_000))) == [str(i) for i in range(70_000)]  # more than a block
 
 
-def test_more_than_a_block():
-    assert list(Names(range(70_000))) == [str(i) for i in range(70_000)]
-
-
-def test_arrow_arrays_of_any_string_type():
+def test_arrow_arrays_give_what_lists_do():
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         assert Names(pa.array(["x", "y"], kind)) == ["x", "y"]
     refused("1 of 2 names are null, the first at position 1", Names, pa.array(["x", None]))
-
-
-def test_arrow_arrays_of_other_types_give_what_lists_do():
     for values in ([True, False], [b"tea", b"rum"], [datetime.date(2024, 5, 1)]):
         assert Names(pa.array(values)) == Names(values)
     assert Names(pa.array(["tea", "rum"]).dictionary_encode()) == ["tea", "rum"]
@@ -72,9 +66,6 @@ def test_bytes_are_text_wherever_they_stand():
     assert Names(tensors) == Names(text.numpy() for text in tensors) == ["tea", "Käse"]
     assert Names(tf.constant([7, 8])) == Names(pa.chunked_array([["7"], ["8"]])) == ["7", "8"]
     refused("is not UTF-8: decode names first", texts, ["tea", b"\xff"])
-
-
-def test_half_a_character_is_named_by_its_position():
     refused(r"^The name at position 1, '.ud83d', holds half a character", Names, ["tea", "\ud83d"])
 
 
@@ -88,6 +79,12 @@ def test_names_of_a_pandas_series_stand_in_its_order_not_in_that_of_its_labels()
 def test_a_missing_name_is_refused_by_its_position(missing):
     refused("^The name at position 1 is missing: leave it out, or give it", Names, ["tea", missing, b"milk"])
     assert texts(["tea", missing, 7], keep_missing=True) == ["tea", None, "7"]
+
+
+def test_masked_names_are_missing():
+    names = np.ma.array(["tea", "rum"], mask=[False, True])
+    assert texts(names, keep_missing=True) == ["tea", None]
+    refused("name at position 1 is missing", Names, names)
 
 
 @pytest.mark.parametrize("form", [list, np.float32, pd.Series, tf.constant, pa.array])
@@ -137,9 +134,3 @@ def test_names_of_a_graph_are_refused_with_what_looks_them_up():
     refused("tensor of a graph.* map keras.layers.StringLookup", data.map, vocabulary.encode)
     lookup = keras.layers.StringLookup(num_oov_indices=0, vocabulary=list(vocabulary.names))
     assert next(iter(data.map(lookup))).numpy().tolist() == [1, 0]
-
-
-def test_masked_names_are_missing():
-    names = np.ma.array(["tea", "rum"], mask=[False, True])
-    assert tfxc.data.Vocabulary(["tea", "rum"]).encode(names, unknown=-1).tolist() == [0, -1]
-    refused("name at position 1 is missing", Names, names)
