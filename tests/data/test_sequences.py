@@ -58,6 +58,7 @@ def test_parts():
         ([0, 1], [0, 2], {"times": [1.0, np.nan]}, "finite"),
         ([0, 1], [0, 2], {"times": [2.0, 1.0]}, "from_interactions"),
         ([0, 1], [0, 2], {"columns": {"price": np.ones(2)}}, "'price' is of ndarray: pass Column.values."),
+        ([0, 1], [0, 2], {"columns": {"n": Column([1])}}, "2 items but 1 values of 'n'"),
         ([0, 1], [0, 2], {"columns": {5: Column(np.ones(2))}}, "names, which are texts, but got 5"),
         ([0, 1], [0, 2], {"columns": {"new_classes": Column([1, 1])}}, "not be called 'new_classes'"),
         ([[0], [0, 1]], [0, 2], {}, "items must be an array of integers, but: .*inhomogeneous"),

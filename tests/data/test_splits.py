@@ -30,6 +30,7 @@ def test_ratio_split_deals_every_user_once():
     assert [len(part) for part in parts] == [68 + 3, 19, 10] and split.num_not_evaluated == 3
     assert sorted([user for part in parts for user in part], key=int) == sequences.user_ids
     for part in (split.train, split.validation, split.test):
+        assert sorted(part.user_ids, key=int) == part.user_ids
         for u, user in enumerate(part.user_ids):
             assert part[u].tolist() == sequences[int(user)].tolist()
     assert data.ratio_split(sequences, (0.7, 0.2, 0.1), seed=4).test.user_ids == parts[2]

@@ -221,7 +221,9 @@ def test_held_out_data_with_the_ids_of_training():
     assert log.vocabulary is train.vocabulary and log.columns["country"].values.tolist() == [1, -1]
     message = "row 0: the item 'milk' is not in the vocabulary"
     refused(message, from_frame, later, **ROLES, vocabulary=Vocabulary(["tea"]))
-    other = later.set_column(later.schema.get_field_index("country"), "country", pa.array(["DE", "FR"]))
+    prices = later.set_column(4, "price", pa.array(["1", "2"]))
+    refused("'price' .* must hold numbers as in", from_frame, prices, **ROLES, columns=train.columns)
+    other = later.set_column(3, "country", pa.array(["DE", "FR"]))
     with pytest.warns(UserWarning, match="No value of the column 'country' is one of the 2 categories"):
         from_frame(other, **ROLES, columns=train.columns)
 
