@@ -166,8 +166,8 @@ def test_nothing_to_batch():
 
 @pytest.mark.parametrize("of_points", [data.tfidf, lambda own: data.classification_dataset(own, 2)])
 def test_what_are_no_points_is_refused(of_points):
-    with pytest.raises(ValueError, match="points must be tfxc.data.LabeledPoints, but got csr_matrix: pass"):
-        of_points(scipy.sparse.csr_matrix((2, 3)))
+    message = "points must be tfxc.data.LabeledPoints, but got csr_matrix: pass"
+    refused(message, of_points, scipy.sparse.csr_matrix((2, 3)))
 
 
 def test_tfidf_by_hand():
