@@ -58,10 +58,7 @@ def sort_by_time(
 
 
 def decreases_inside(offsets: np.ndarray, times: np.ndarray) -> bool:
-    """Whether time decreases anywhere inside a sequence. Between two sequences it may.
-
-    The sequences start at offsets [U + 1] - offsets[0] among their times [M].
-    """
+    """Whether time decreases inside a sequence; they start at offsets [U + 1] - offsets[0] of times [M]."""
     falls = times[1:] < times[:-1]
     starts = np.asarray(offsets) - offsets[0]
     falls[starts[(starts > 0) & (starts < len(times))] - 1] = False
@@ -69,10 +66,7 @@ def decreases_inside(offsets: np.ndarray, times: np.ndarray) -> bool:
 
 
 class GroupedColumns:
-    """Collects blocks of interactions in memory, and at the end sorts them by user and time.
-
-    `shuffle` is the seed by which rows of equal times are shuffled, or None.
-    """
+    """Collects blocks of interactions in memory, and at the end sorts them as `sort_by_time` does."""
 
     def __init__(self, shuffle: int | None = None):
         self._shuffle = shuffle

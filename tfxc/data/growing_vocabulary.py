@@ -283,10 +283,7 @@ def _distinct(names):
 
 
 def _with_ids(batch, ids_of, dataset, *start):
-    """A batch of a dataset with ids in place of names, as `ids_of(names, *start)` gives them.
-
-    With a start, the inputs hold the ids of new names, too, and labels must be names.
-    """
+    """A batch with ids in place of names, as `ids_of(names, *start)` gives them; with a start, new ones."""
     x, *rest = batch
     parts, num_inputs = tf.nest.flatten(batch), len(tf.nest.flatten(x))
     places = [place for place, part in enumerate(parts) if tf.is_tensor(part) and part.dtype == tf.string]

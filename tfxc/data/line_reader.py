@@ -30,11 +30,9 @@ _MARK = "\ufeff"  # of the order of bytes; it is no text
 class LineReader:
     """Iterates over the decoded lines of a file, plain or packed, and remembers the bad ones.
 
-    The reader itself rejects a line that is not UTF-8, and never yields it. The caller rejects others with
-    `reject`, and ends with `report`, which obeys `on_error`, `"raise"` or `"skip"`. The reader warns if the
-    last line has no line end, and logs the number of lines. On a terminal it shows a progress bar for files
-    of more than 32 MiB. `number` is that of the current line, from 1, and `bad` collects the bad ones. Only a
-    file in UTF-8, encoding None, can have single lines that are none.
+    The reader itself rejects a line that is not UTF-8, which only a file of encoding None can have. Whoever
+    calls it rejects others, and ends with `report`, which obeys `on_error`. The reader warns if the last line
+    has no line end, and logs the number of lines. `number` is that of the current line, from 1.
     """
 
     def __init__(self, path, on_error: str = "raise", encoding: str | None = None):

@@ -240,7 +240,7 @@ def packed_places(starts: np.ndarray, stops: np.ndarray, max_length: int, seed: 
 
 
 def _places(starts, stops, max_length: int | None):
-    """Returns a function from window numbers [B] to the flat positions of items, and which are the window's.
+    """Returns a function from window numbers [B] to flat positions of items, and which are the window's.
 
     Both are [B, T]; without `max_length`, T is the length of the batch's longest window.
     """
@@ -256,10 +256,7 @@ def _places(starts, stops, max_length: int | None):
 
 
 def _gatherer(items_at, place, max_length: int | None, columns: Mapping[str, Column]):
-    """Returns a function from row numbers [B] to inputs and next class ids, [B, T] each.
-
-    `place` gives what stands where in the rows. With columns the inputs are a dict.
-    """
+    """Returns a function from row numbers [B] to inputs, with columns a dict, and next class ids, [B, T]."""
     readers = {name: _reader(column.values) for name, column in columns.items()}
 
     def gather(rows):

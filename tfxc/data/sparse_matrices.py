@@ -150,12 +150,9 @@ def read_matrix(path, on_error: str, first_id: int) -> tuple[scipy.sparse.csr_ma
 def read_rows(
     lines: LineReader, num_parts: int, first_id: int = 0
 ) -> tuple[list[scipy.sparse.csr_matrix], np.ndarray]:
-    """Reads lines ``label,... id:value ...`` after a header with the numbers of rows and of columns.
+    """Reads lines ``label,... id:value ...`` after a header. With one part, and not two, there are no labels.
 
-    With one part there are no labels; two parts are features and labels.
-
-    Returns the parts, float32 CSR matrices [N, width], and whether each row [N] is good: bad lines are empty
-    rows. Raises ValueError as the readers do.
+    Returns the parts, float32 CSR matrices [N, width], and whether each row [N] is good: bad lines are empty.
     """
     text = lines.every()
     num_rows, *widths = _header(next(text, None) or "", lines.path, num_parts)

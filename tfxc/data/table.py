@@ -39,15 +39,10 @@ class Table:
 
 
 class BadRows:
-    """Counts bad rows and keeps the first ten with their reasons. At the end it raises or warns about them.
-
-    Messages name the source and call a row a unit, such as `"line"`. `on_error` is what `report` does:
-    `"raise"` or `"skip"`.
-    """
+    """Counts bad rows, keeps the first ten with their reasons, and at the end raises or warns about them."""
 
     def __init__(self, source, unit: str, on_error: str = "raise"):
-        self.source = source
-        self.unit = unit
+        self.source, self.unit = source, unit  # of messages, such as a path and "line"
         self.on_error = one_of(on_error, "on_error", ("raise", "skip"))
         self.number = 0
         self.hint = ""  # what may be the reason of many, at the end of the message

@@ -26,9 +26,8 @@ def open_text(
 ) -> Table:
     """Opens columns of text files, each with a header.
 
-    The delimiter of a file is the one by which its header has all columns. Texts, dates, those in `text`
-    and RecBole's tokens are bytes, so that what is not UTF-8 only concerns its row. The first 8 MB of the
-    first file decide the types of the others.
+    Texts, dates, those in `text` and RecBole's tokens are bytes, so that what is not UTF-8 only concerns its
+    row. The first 8 MB of the first file decide the types of the others.
     """
     _, names, found = _header(files[0], columns, encoding)
     spelled = own_names(columns, names, files[0])
@@ -145,8 +144,8 @@ def check_quotes(path, stream, delimiter: str, names: list[str], read: Collectio
     """Reads a file of UTF-8 with some names of columns again, and warns of line ends inside quotes.
 
     Raises ValueError if Arrow reads fields as they are not meant: a field with an unclosed quote swallows the
-    rows after it, and of `"Weird Al" Yankovic` Arrow drops the quotes. `read` has the numbers of the columns
-    that are read. Only there quotes count that close early, and line breaks make bad rows anyway.
+    rows after it, and of `"Weird Al" Yankovic` Arrow drops the quotes. Quotes that close early count in the
+    columns that are `read` alone, where line breaks make bad rows anyway.
     """
     found: dict[str, tuple[int, int]] = {}  # column -> number of line ends, first row with one
     lines: list[str] = []  # of the present record

@@ -183,12 +183,7 @@ def unit_of(times: np.ndarray) -> str | None:
 
 
 def point_in_time(point, times: np.ndarray):
-    """Returns a point in time in a form that compares with an array of times, numbers or datetime64.
-
-    The point is an ISO 8601 date as text, a `datetime`, `date` or `np.datetime64`, in UTC if it names no
-    zone; or a number of seconds since 1970, or of the unit of the times if these are numbers. Raises
-    ValueError for anything else.
-    """
+    """Returns a point in time, as `time_split` takes it, in a form that compares with an array of times."""
     instant: Any = point
     is_number = isinstance(point, numbers.Real) and not isinstance(point, bool | np.timedelta64)
     if is_number and math.isfinite(point):
