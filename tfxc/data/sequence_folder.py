@@ -50,18 +50,13 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
     def vocabulary(name, form):
         return Vocabulary(_names(arrays, name), form)
 
-    return Sequences(
-        arrays["items"],
-        arrays["offsets"],
-        vocabulary("items", notes["normalize"]),
-        _names(arrays, "users"),
-        arrays["times"].view(notes["times"]) if "times" in arrays else None,
-        {
-            name: Column(arrays[key], vocabulary(key, *form) if form else None)
-            for name, form in notes["columns"].items()
-            for key in [_key(name)]
-        },
-    )
+    times = arrays["times"].view(notes["times"]) if "times" in arrays else None
+    columns = {
+        name: Column(arrays[_key(name)], vocabulary(_key(name), *form) if form else None)
+        for name, form in notes["columns"].items()
+    }
+    users, items = _names(arrays, "users"), vocabulary("items", notes["normalize"])
+    return Sequences(arrays["items"], arrays["offsets"], items, users, times, columns)
 
 
 @contextlib.contextmanager

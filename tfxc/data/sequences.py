@@ -135,7 +135,7 @@ class Sequences:
         vocabulary: Vocabulary | None = None,
         user_ids: list[str] | None = None,
     ) -> "Sequences":
-        """Makes sequences from lists of raw item names, which number new names unless a vocabulary is given.
+        """Makes sequences from lists of raw item names, numbered as they appear unless by a vocabulary.
 
         Raises:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, the missing
@@ -236,14 +236,10 @@ class Sequences:
 
     def _at(self, where, offsets, index) -> "Sequences":
         """Returns the items at flat positions, as sequences with the names of those at positions `index`."""
-        return Sequences(
-            self.items[where],
-            offsets,
-            self.vocabulary,
-            None if self.user_ids is None else Names(self.user_ids)[index],
-            None if self.times is None else self.times[where],
-            {name: column.take(where) for name, column in self.columns.items()},
-        )
+        users = None if self.user_ids is None else Names(self.user_ids)[index]
+        times = None if self.times is None else self.times[where]
+        columns = {name: column.take(where) for name, column in self.columns.items()}
+        return Sequences(self.items[where], offsets, self.vocabulary, users, times, columns)
 
 
 def require_sequences(sequences):
