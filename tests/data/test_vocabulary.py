@@ -108,11 +108,7 @@ def test_truncated_or_edited_file(tmp_path):
     changed = whole.replace(b"\n", b"\r\n"), whole.replace(b"two", b"twp")
     for damaged in (whole[:-1], whole[:-4], whole + b"x\n", *changed, other):
         path.write_bytes(damaged)
-        refused(
-            "vocabulary.txt is damaged, .* not hold the number of names of its header, [13]",
-            Vocabulary.load,
-            path,
-        )
+        refused("vocabulary.txt is damaged, .* names of its header, [13], with", Vocabulary.load, path)
     for text in (b"", b"a\nb\n", b"tfxc-vocabulary 2 x\n", b"\xff"):
         path.write_bytes(text)
         refused("vocabulary.txt is not a vocabulary", Vocabulary.load, path)

@@ -180,10 +180,7 @@ class Unseeded(keras.layers.Layer):
     ("layer", "message"),
     [
         (lambda: keras.layers.BatchNormalization(name="own"), "changes own/moving_mean.*take LayerN"),
-        (
-            lambda: keras.layers.ActivityRegularization(l2=0.1, name="own"),
-            "adds the loss .*own.*, by add",
-        ),
+        (lambda: keras.layers.ActivityRegularization(0.1, name="own"), "adds the loss .*own.*, by add_lo"),
         (lambda: Unseeded(name="noise"), "noise.* draws by RandomUniform, which keeps no state"),
     ],
 )
