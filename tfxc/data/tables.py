@@ -173,8 +173,7 @@ def open_table(
             "frame must be a pandas or Polars DataFrame, an Arrow table, or the path of a Parquet, CSV, TSV "
             f"or JSON lines file, not {type(frame).__name__}."
         )
-    is_data_frame = hasattr(frame, "columns") and hasattr(frame, "dtypes")  # pandas or Polars
-    if is_data_frame:
+    if hasattr(frame, "columns") and hasattr(frame, "dtypes"):  # pandas or Polars
         levels = {*getattr(getattr(frame, "index", None), "names", ())} - {*frame.columns}
         if not levels.isdisjoint(columns):  # of pandas' index, which are columns in its Parquet files, too
             frame = frame.reset_index([*levels.intersection(columns)])
@@ -289,9 +288,7 @@ def _common_schema(name, parts, columns: list[str]) -> pa.Schema:
     """Returns a schema for all files. Their types may differ in width, in categories, or be all null."""
     schemas = []
     for fragment, keys in parts:
-        own = fragment.physical_schema
-        for key, value in keys.items():
-            own = own.append(pa.field(key, value.type))
+        own = pa.schema([*fragment.physical_schema, *((key, value.type) for key, value in keys.items())])
         check_columns(columns, own.names, fragment.path)
         schemas.append(plain_schema(own, columns))
     if all(schema.equals(schemas[0]) for schema in schemas):
