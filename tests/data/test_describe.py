@@ -39,6 +39,15 @@ def test_rows_that_are_there_twice():
     assert describe(once)["findings"] == [] and describe(twice)["findings"][0].startswith(message)
 
 
+@pytest.mark.parametrize(("num_ties", "is_told"), [(1, False), (2, True)])
+def test_a_few_items_of_one_time_among_many_steps_are_no_order_to_learn(num_ties, is_told):
+    times = np.arange(151) * 10**7
+    times[1 : 1 + num_ties] = times[0]
+    log = Sequences(np.arange(151), [0, 151], Vocabulary(np.arange(151)), times=times)
+    told = [own for own in describe(log)["findings"] if "go to another item at the same time" in own]
+    assert len(told) == is_told
+
+
 def test_few_interactions_without_times_or_names():
     found = describe(Sequences([0], [0, 1], Vocabulary("a")))
     assert found["span"] is None and found["largest_user"] == (None, 1, 1.0) and found["cold"] == 0

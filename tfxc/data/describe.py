@@ -35,6 +35,7 @@ _MISREAD = (
 )
 _MANY = 100  # times, or steps
 _REPEATED = 0.1  # the least share of steps that looks like rows that are there twice
+_TIED = 0.01  # the least share of steps between items of one time that a model may learn
 _PER_BLOCK = 1 << 20
 _PAIRS = 1 << 10  # of names a block that are compared
 
@@ -313,7 +314,7 @@ def _tied(sequences, know_order):
             "time, as if rows were there twice, which teaches a model to repeat: drop such rows, for example "
             "by frame.drop_duplicates()."
         )
-    if number and not know_order:
+    if number >= max(1, _TIED * steps) and not know_order:
         yield (
             f"{number} of {steps} steps ({number / steps:.1%}) go to another item at the same "
             f"time, {rising:.0%} of them to the larger name, in the order of the table: a model learns "
