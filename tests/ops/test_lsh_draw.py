@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_checks import EVERY_SIZE, both_ways, check_independent, check_seeds
+from kernel_checks import EVERY_SIZE, both_ways, check_independent
 from lsh_checks import SCHEMES, random_queries, random_tables, slow_counts
 from scipy import stats
 
@@ -125,31 +125,6 @@ def test_neighbouring_draws_are_independent(draw):
     check_independent(ids.numpy(), [0.375, 0.375, 0.125, 0.125])
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_same_seed_same_draws_in_eager_and_graph(draw, scheme):
-    tables, query, scheme = random_tables(200, 5, 8), random_queries(9, 2, 5, 8), SCHEMES[scheme]
-    check_seeds(lambda seed: draw(query, tables, scheme, seed), 0.3)
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_compiled_draws_do_not_depend_on_the_batch_and_its_threads(scheme):
-    tables, query, scheme = random_tables(300, 8, 8), random_queries(2000, 1, 8, 8), SCHEMES[scheme]
-    few, many = (lsh_draw(codes, tables, scheme, [8, 9]) for codes in (query[:3], query))
-    for part, whole in zip(few, many, strict=True):
-        np.testing.assert_array_equal(part, whole[:3])
-
-
-def test_an_empty_batch_draws_nothing(draw, log_expected_count_of):
-    tables = random_tables(9, 2, 4)
-    none = np.zeros((0, 1, 2), np.int32)
-    for scheme in SCHEMES.values():
-        ids, log_expected_count = draw(none, tables, scheme, [0, 0])
-        assert ids.shape == log_expected_count.shape == (0, 40)
-    asked = log_expected_count_of(none, np.zeros((0, 5), np.int32), tables, SCHEMES["draws"])
-    assert asked.shape == (0, 5)
-
-
 @pytest.mark.parametrize("bad", [-2, -1, 4, 2**30])  # -1: absent in one table only
 @pytest.mark.parametrize("table", [0, 1])
 def test_a_query_code_out_of_range_is_an_error(draw, log_expected_count_of, bad, table):
@@ -215,15 +190,6 @@ def test_shapes_that_do_not_fit_are_errors(draw):
             draw(query, tables, SCHEMES["draws"], [0, 0])
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"seed must have shape \[2\]"):
         draw(np.zeros((1, 1, 2), np.int32), tables, SCHEMES["draws"], [0, 0, 0])
-
-
-@pytest.mark.long
-def test_works_inside_xla():
-    tables, query = random_tables(9, 2, 4), random_queries(2, 1, 2, 4)
-    given = query, tables, SCHEMES["draws"]
-    ids, log_expected_count = tf.function(lambda: lsh_draw(*given, [1, 2]), jit_compile=True)()
-    wanted = np.take_along_axis(slow_counts(*given), ids.numpy(), axis=1)
-    np.testing.assert_allclose(np.exp(log_expected_count), wanted, rtol=1e-5)
 
 
 def test_by_hand(draw, log_expected_count_of):
