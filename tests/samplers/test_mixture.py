@@ -24,7 +24,9 @@ from tfxc.samplers import (
     SearchedHardNegatives,
     Step,
     Uniform,
+    Unigram,
 )
+from tfxc.samplers.mixture import has_index
 from tfxc.scored import Scored
 
 NUM_CLASSES, DIM = 40, 5
@@ -228,3 +230,22 @@ def test_each_part_observes_a_step_as_it_sees_it():
             np.testing.assert_allclose(part.queries.mean, seen.mean(0), rtol=1e-5)
             np.testing.assert_allclose(part.queries.mean_square, np.square(seen).mean(0), rtol=1e-5)
     assert mixture.samplers[2].running_counts.numpy()[3] == 8
+
+
+INDEXED = {
+    "midx": lambda: MIDX(2),
+    "counting": lambda: Unigram(2),
+    "mixed": lambda: Mixture([Uniform(2), Mixture([InBatch(), MIDX(2)])]),
+}
+UNINDEXED = {
+    "uniform": lambda: Uniform(2),
+    "given counts": lambda: Unigram(2, counts=np.ones(5)),
+    "batch": lambda: InBatch(),
+    "scored": lambda: DNS(2, num_candidates=4),
+    "mixed, without": lambda: Mixture([Uniform(2), LogUniform(2)]),
+}
+
+
+@pytest.mark.parametrize("name", [*INDEXED, *UNINDEXED])
+def test_a_sampler_has_an_index_if_a_refresh_changes_a_part_of_it(name):
+    assert has_index({**INDEXED, **UNINDEXED}[name]()) == (name in INDEXED)

@@ -5,7 +5,7 @@ from sampler_checks import clustered, head_of, queries
 
 from tfxc.search import Attributes, InvertedIndex
 from tfxc.search.attributes_in_cells import AttributesInCells
-from tfxc.search.reranked import ranked_best
+from tfxc.search.candidates import ranked_best
 
 
 @pytest.mark.parametrize("num_values", [3, 900])

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc.search import exact
-from tfxc.search.exact import BlockTopK, grouped_top_k
+from tfxc.search.exact import BlockTopK, grouped_top_k, not_inlined
 
 
 def tied_logits(num_queries, width, num_values, seed=0):
@@ -102,3 +102,18 @@ def test_excluded_classes_by_hand():
     scores, ids = ranked_in_blocks(3, exclude, 3)(tf.constant([[4.0, 3, 2, 1]] * 3))
     assert ids.numpy().tolist() == [[0, 2, 3], [1, 2, -1], [0, 1, 2]]
     assert scores.numpy().tolist() == [[4, 2, 1], [3, 2, -np.inf], [4, 3, 2]]
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_rare_branch_is_a_function_of_its_own(taken):
+    start = tf.Variable(1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.bool)])
+    def choose(taken):
+        rare = not_inlined(lambda: start + 2)
+        return tf.cond(taken, rare, lambda: start + 0)
+
+    assert choose(tf.constant(taken)).numpy() == (3 if taken else 1)
+    functions = choose.get_concrete_function().graph.as_graph_def().library.function
+    assert sum(function.attr["_noinline"].b for function in functions) == 1

@@ -16,9 +16,15 @@ from tfxc.class_vectors import blocks, blocks_of, changed_classes, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
-from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
 from tfxc.samplers.quantization import encode, encode_cells, fit_codebooks, quantised_vectors
-from tfxc.samplers.query_sample import QuerySample, log_partitions, mean_log_softmax
+from tfxc.samplers.query_statistics import (
+    Moments,
+    QueryMoments,
+    QuerySample,
+    log_frequency,
+    log_partitions,
+    mean_log_softmax,
+)
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfxc._keras import keras, register
 from tfxc.samplers.sampler import Sampler, knows_counts, no_log_prob, refuse_options
 from tfxc.samplers.step import Question, Step
+from tfxc.samplers.unigram import Unigram
 
 
 @register
@@ -144,3 +145,12 @@ class Mixture(Sampler):
         return tf.add_n(known) if known else None
 
     log_prob = no_log_prob("its candidates are draws of several distributions")
+
+
+def has_index(sampler: Sampler) -> bool:
+    """Whether ``refresh`` changes what a sampler draws by, or a part of a ``Mixture``."""
+    if isinstance(sampler, Mixture):
+        return any(has_index(part) for part in sampler.samplers)
+    if isinstance(sampler, Unigram) and sampler.counts is not None:
+        return False  # given counts stay as they are
+    return type(sampler).refresh is not Sampler.refresh
