@@ -40,27 +40,30 @@ def quality_of(sampler, labels, head=None):
     return [float(values[0]) for values in quality]
 
 
-def test_uniform_by_hand():
-    kl, size, hits = quality_of(Uniform(8), [[1]])
-    # Σ p log(p / (1/4)) = 1/2 log 2 + 1/4 log 1 + 2/8 log(1/2); Σ p² / (1/4) = 4 · 11/32
-    assert kl == pytest.approx(0.25 * np.log(2), abs=1e-6)
-    assert size == pytest.approx(8 / (4 * 11 / 32), rel=1e-5)
-    assert hits == pytest.approx(0.25, rel=1e-5)
+MIXED = 0.75 * 0.25 + 0.25 * PROBS
 
 
-def test_the_softmax_itself_has_no_divergence_and_loses_no_draw():
-    kl, size, hits = quality_of(Unigram(5, counts=1000 * PROBS, smoothing=0), [[0]])
-    assert kl == pytest.approx(0, abs=1e-6)
-    assert size == pytest.approx(5, rel=1e-5)
-    assert hits == pytest.approx(0.5, rel=1e-5)
+@pytest.mark.parametrize(
+    ("sampler", "kl", "size"),
+    [
+        # Σ p log(p / (1/4)) = 1/2 log 2 + 1/4 log 1 + 2/8 log(1/2); Σ p² / (1/4) = 4 · 11/32
+        (Uniform(8), 0.25 * np.log(2), 8 / (4 * 11 / 32)),
+        (Unigram(5, counts=1000 * PROBS, smoothing=0), 0, 5),  # the softmax itself
+        (
+            Mixture([Uniform(6), Unigram(2, counts=PROBS, smoothing=0)]),
+            (PROBS * np.log(PROBS / MIXED)).sum(),
+            8 / (PROBS**2 / MIXED).sum(),
+        ),
+    ],
+)
+def test_divergence_and_sample_size_by_hand(sampler, kl, size):
+    assert quality_of(sampler, [[1]])[:2] == pytest.approx([kl, size], rel=1e-5, abs=1e-6)
 
 
 def test_hits_count_every_positive_once_and_padding_never():
-    hits = [
-        quality_of(Unigram(5, counts=PROBS, smoothing=0), labels)[2]
-        for labels in ([[0, 2]], [[3, -1]], [[-1, -1]])
-    ]
-    np.testing.assert_allclose(hits, [0.625, 0.125, 0], rtol=1e-5)
+    labels = [[1]], [[0, 2]], [[3, -1]], [[-1, -1]]
+    hits = [quality_of(Unigram(5, counts=PROBS, smoothing=0), own)[2] for own in labels]
+    np.testing.assert_allclose(hits, [0.25, 0.625, 0.125, 0], rtol=1e-5)
 
 
 def test_labels_that_are_passed_over_are_no_hits():
@@ -95,13 +98,6 @@ def test_labels_come_in_every_form(shared):
             measure(sampler, head, query, tf.constant([3, 7, 50]))
         with pytest.raises(ValueError, match=r"query must be \[N, D\]"):
             measure(sampler, head, query[tf.newaxis], tf.constant([[3, 7, 9]]))
-
-
-def test_a_mixture_is_measured_by_its_summed_counts():
-    kl, size, _ = quality_of(Mixture([Uniform(6), Unigram(2, counts=PROBS, smoothing=0)]), [[0]])
-    mixed = 0.75 * 0.25 + 0.25 * PROBS
-    assert kl == pytest.approx((PROBS * np.log(PROBS / mixed)).sum(), rel=1e-4)
-    assert size == pytest.approx(8 / (PROBS**2 / mixed).sum(), rel=1e-4)
 
 
 class Never(Sampler):

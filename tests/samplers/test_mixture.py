@@ -153,7 +153,7 @@ def test_parts_of_other_kinds_with_one_seed_draw_other_classes():
     assert (first != second).mean() > 0.9
 
 
-A_LIST = r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"
+A_LIST = r"Mixture takes a list of two or more samplers, \[a, b\], but got "
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ A_LIST = r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"
         ([Uniform(2)], A_LIST),
         ([Uniform(2), Uniform(3)], A_LIST),
         ([iter([Uniform(2), Uniform(3)])], A_LIST),
-        ([None], A_LIST),
+        ([None], f"{A_LIST}None"),
         (["ab"], A_LIST),
-        ([[Uniform(2), 3]], "Mixture takes samplers, but got 3"),
-        ([[Uniform(2)]], "two or more samplers, but got 1"),
+        ([[Uniform(2), 3]], rf"{A_LIST}\[<Uniform .*, 3\]"),
+        ([[Uniform(2)]], A_LIST),
         ([[Uniform(2), DNS(2, num_candidates=4)]], "DNS knows no expected counts"),
     ],
 )
@@ -174,13 +174,10 @@ def test_what_cannot_be_mixed_is_refused(given, message):
         Mixture(*given)
 
 
-@pytest.mark.parametrize("option", ["shared", "seed", "num_negatives"])
-def test_what_the_parts_have_for_themselves_is_refused(option):
-    with pytest.raises(ValueError, match=f"Mixture takes no {option}=: each part has its own"):
-        Mixture(parts(), **{option: 4})
-
-
-def test_it_has_no_log_prob():
+def test_what_the_parts_have_for_themselves_is_refused():
+    for option in "shared", "seed", "num_negatives":
+        with pytest.raises(ValueError, match=f"Mixture takes no {option}=: each part has its own"):
+            Mixture(parts(), **{option: 4})
     with pytest.raises(ValueError, match="Mixture has no log_prob.*Ask for expected counts"):
         built(parts()).log_prob(tf.zeros([1, DIM]), tf.constant([[1]]))
 
