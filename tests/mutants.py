@@ -167,10 +167,10 @@ MUTANTS = [
     ),
     Mutant(
         "frequencies leave out that queries differ",
-        "tfxc/samplers/query_statistics.py",
+        "tfxc/samplers/moments.py",
         "np.square(vectors) @ square",
         "0",
-        "tests/samplers/test_query_statistics.py",
+        "tests/samplers/test_moments.py",
     ),
     Mutant(
         "a rewired weight keeps its first moment",

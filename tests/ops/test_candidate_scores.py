@@ -4,8 +4,6 @@ import tensorflow as tf
 from candidate_checks import expected_scores, problem
 from kernel_checks import EVERY_SIZE, both_ways
 
-from tfxc._keras import keras
-from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores
 
@@ -149,26 +147,6 @@ def test_reads_follow_program_order_in_a_graph(score):
 
     before, after = step()
     assert (before.numpy().item(), after.numpy().item()) == (1.0, 2.0)
-
-
-def test_a_keras_optimizer_moves_the_scored_rows_only(score):
-    layer = keras.layers.Layer()
-    weight = add_weight(layer, "table", (6, 2), initializer="ones")
-    optimizer = keras.optimizers.SGD(1.0)
-    optimizer.build([weight])
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(score(tf_variable(weight), [[1.0, 2.0]], [[4, 4, -1]]))
-        gradient = tape.gradient(loss, tf_variable(weight))
-        assert isinstance(gradient, tf.IndexedSlices)
-        optimizer.apply_gradients([(gradient, weight)])
-
-    step()
-    expected = np.ones((6, 2))
-    expected[4] -= [2.0, 4.0]
-    np.testing.assert_allclose(tf_variable(weight), expected)
 
 
 @pytest.mark.kernels

@@ -94,17 +94,6 @@ def test_a_union_takes_each_class_as_often_as_it_says(draw, num_parts, bucket_sl
         assert all(set(row[row >= 0]) == set(np.flatnonzero(inside)) for row in ids[:50, :from_buckets])
 
 
-def test_weighting_by_the_counts_is_unbiased(draw):
-    """What every loss relies on: Σ f(candidate) / e estimates Σ f over all classes."""
-    tables, query = random_tables(40, 4, 4), random_queries(1, 1, 4, 4)
-    values = np.random.default_rng(3).exponential(size=40)
-    for scheme in (Scheme(20, 0.2), Scheme(20, 0.2, 4)):
-        ids, log_expected_count = draw(np.repeat(query, 5_000, axis=0), tables, scheme, [2, 3])
-        estimates = np.sum(np.where(ids >= 0, values[ids] * np.exp(-log_expected_count), 0), axis=1)
-        error = estimates.std() / np.sqrt(len(estimates))
-        assert abs(estimates.mean() - values.sum()) < 4 * error
-
-
 def test_empty_buckets_pass_their_draws_on_to_all_classes(draw, log_expected_count_of):
     tables = hash_tables(np.zeros((10, 2), np.uint16), 4)
     query = np.int32([[[3, 3]]])

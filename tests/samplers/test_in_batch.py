@@ -60,18 +60,6 @@ def test_slots_of_the_same_class_from_other_rows_are_draws(num_negatives):
     np.testing.assert_allclose(np.exp(counted)[~empty], num_draws * 0.3, rtol=1e-6)
 
 
-def test_expected_count_is_right_over_batches_drawn_by_frequency():
-    sampler, random, size = built(None), np.random.default_rng(0), 400
-    seen = np.zeros(4)
-    for _ in range(50):
-        labels = random.choice(4, size=(size, 1), p=COUNTS / 10)
-        ids, _ = sample(sampler, tf.zeros([size, 2]), tf.constant(labels, tf.int32))
-        seen += np.bincount(ids, minlength=4)
-    expected = np.exp(log_expected_count(sampler, tf.zeros([size, 2]), labels.astype(np.int32), tf.range(4)))
-    np.testing.assert_allclose(expected[0], (size - 1) * COUNTS / 10, rtol=1e-6)
-    np.testing.assert_allclose(seen / 50, expected[0], rtol=0.06)
-
-
 @pytest.mark.parametrize("num_negatives", [None, 5])
 def test_a_batch_without_labels_has_no_candidates(num_negatives):
     ids, counted = sample(built(num_negatives), tf.zeros([2, 2]), tf.constant([[-1], [-1]]))

@@ -23,7 +23,7 @@ from sampler_checks import (
 from tfxc._keras.weights import tf_variable
 from tfxc.samplers import MIDX, LearnedMIDX, Step, midx, quantization
 from tfxc.samplers.alias import alias_table
-from tfxc.samplers.query_statistics import Moments, log_frequency
+from tfxc.samplers.moments import Moments, log_frequency
 
 VARIANTS = {"rq": MIDX, "pq": functools.partial(MIDX, quantizer="pq"), "learned": LearnedMIDX}
 

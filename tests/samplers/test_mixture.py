@@ -89,21 +89,6 @@ def test_a_rows_own_slots_stay_empty_beside_other_draws(shared):
     np.testing.assert_allclose(of_labels[labels >= 0], want[labels >= 0], rtol=1e-5)
 
 
-def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():
-    counts = np.r_[8.0, 4.0, 2.0, np.ones(NUM_CLASSES - 3)]
-    mixture = built([Uniform(3, seed=3), InBatch(200, counts=counts, smoothing=0, seed=1)])
-    random, seen = np.random.default_rng(0), np.zeros(NUM_CLASSES)
-    query = tf.constant(queries(1000, DIM))
-    for _ in range(30):
-        labels = random.choice(NUM_CLASSES, size=(1000, 1), p=counts / counts.sum())
-        draw = mixture.sample(Step(query, tf.constant(labels, tf.int32)))
-        seen += np.bincount(draw.ids.numpy()[~np.isposinf(draw.log_expected_count)], minlength=NUM_CLASSES)
-    want = np.exp(log_expected_count(mixture, query, labels, tf.range(NUM_CLASSES)))[0]
-    # The batch's slots come 6,000 times only, each for a thousand rows.
-    np.testing.assert_allclose((seen / 30_000)[:3], want[:3], rtol=0.15)
-    np.testing.assert_allclose(seen.sum() / 30_000, want.sum(), rtol=1e-3)
-
-
 def test_the_number_of_draws_is_the_sum():
     assert Mixture(parts()).num_negatives == 11
     batch = [Uniform(2), InBatch(4, counts=np.ones(NUM_CLASSES))]

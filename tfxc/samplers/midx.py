@@ -16,8 +16,7 @@ from tfxc.class_vectors import blocks, blocks_of, changed_classes, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
-from tfxc.samplers.quantization import encode, encode_cells, fit_codebooks, quantised_vectors
-from tfxc.samplers.query_statistics import (
+from tfxc.samplers.moments import (
     Moments,
     QueryMoments,
     QuerySample,
@@ -25,6 +24,7 @@ from tfxc.samplers.query_statistics import (
     log_partitions,
     mean_log_softmax,
 )
+from tfxc.samplers.quantization import encode, encode_cells, fit_codebooks, quantised_vectors
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 

@@ -5,7 +5,7 @@ from long_cases import long_after
 from sampler_checks import built, queries, softmax
 
 from tfxc._keras.weights import tf_variable
-from tfxc.samplers.query_statistics import (
+from tfxc.samplers.moments import (
     Moments,
     QueryMoments,
     QuerySample,
