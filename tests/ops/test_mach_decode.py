@@ -7,7 +7,7 @@ from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 from long_cases import long_after
 
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
-from tfxc.ops.mach_decode import DECODERS, class_scores, decode, mach_top_k, mach_top_k_probed
+from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_probed
 
 every_class = functools.partial(mach_top_k, prune=False)
 EVERY_WAY = pytest.mark.parametrize(
@@ -59,13 +59,6 @@ def check(found, scores, k, exclude=None):
     np.testing.assert_allclose(np.where(got >= 0, own, -np.inf), want, rtol=2e-6)
     for row in got:
         assert len(set(row[row >= 0])) == (row >= 0).sum()
-
-
-@pytest.mark.parametrize("num_repetitions", [1, 2, 3, 4, 7])
-def test_decode(decoder, num_repetitions):
-    values = np.random.default_rng(0).random((num_repetitions, 5, 3))
-    want = NUMPY_DECODERS[decoder](values, axis=0)
-    np.testing.assert_allclose(decode(list(tf.constant(values)), decoder), want)
 
 
 def test_class_scores(decoder):

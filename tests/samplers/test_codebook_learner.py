@@ -47,18 +47,6 @@ def test_the_estimate_of_shared_candidates():
     np.testing.assert_allclose(np.exp(estimate.log_share), [[1, 1, 2]] * 2, rtol=1e-6)
 
 
-def test_the_estimate_tends_to_the_softmax():
-    logits, random = np.array([0.0, 1.0, 2.0, -1.0]), np.random.default_rng(0)
-    proposal = np.array([0.4, 0.3, 0.2, 0.1])
-    ids = random.choice(4, size=(1, 200_000), p=proposal)
-    counts = np.log(200_000 * proposal[ids])
-    negatives = Scored(tf.constant(logits[ids], tf.float32), tf.constant(counts, tf.float32))
-    own = Scored(tf.zeros([1, 0]), tf.zeros([1, 0]))
-    estimate = softmax_estimate(tf.zeros([1, 0], tf.int32), own, tf.constant(ids, tf.int32), negatives)
-    got = np.bincount(estimate.ids.numpy()[0], estimate.probs.numpy()[0])
-    np.testing.assert_allclose(got, np.exp(logits) / np.exp(logits).sum(), rtol=0.02)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("residual", [True, False])
 def test_the_error_of_all_classes_from_sums(monkeypatch, residual, weighted):

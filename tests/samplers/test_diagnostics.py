@@ -174,15 +174,6 @@ def test_example_ids_reach_a_sampler_that_reads_them():
     assert float(quality.kl[0]) == pytest.approx(0.25 * np.log(2), abs=1e-6)
 
 
-def test_divergence_falls_as_codebooks_grow():
-    head, query = head_of(clustered(400, 6, num_clusters=30)), tf.constant(queries(20, 6))
-    kl = []
-    for size in (1, 4, 16):
-        sampler = refreshed(MIDX(20, num_codewords=size, seed=0), head)
-        kl.append(float(tf.reduce_mean(proposal_quality(sampler, head, query, labels_for(query)).kl)))
-    assert kl[0] > 2 * kl[1] > 4 * kl[2] > 0
-
-
 def test_one_class():
     head = head_of(np.ones([1, 1], np.float32))
     quality = proposal_quality(built(Uniform(4), (1, 1)), head, ONE, tf.constant([[0]]))

@@ -180,11 +180,6 @@ def test_to_ask_before_it_is_built_is_refused(sampler):
             ask(step)
 
 
-def test_a_step_by_name():
-    step = Step(query=tf.zeros([2, 4]), labels=LABELS[:2])
-    assert step.example_ids is None and step.score is None
-
-
 @pytest.mark.parametrize(
     "sampler",
     [MIDX(3, num_codewords=2), LSH(3), Sphere(3), RFF(3), Softmax(3), SearchedHardNegatives(2, 2)],

@@ -5,7 +5,6 @@ from sampler_checks import all_probs, built, check_distribution, queries, sample
 
 from tfxc.samplers import Unigram
 from tfxc.samplers.alias import alias_table
-from tfxc.samplers.class_counts import check_counts
 
 
 def zipf_counts(num_classes, seed=0):
@@ -98,8 +97,6 @@ def test_extreme_counts_do_not_overflow():
 def test_counts_are_checked(counts, message):
     with pytest.raises(ValueError, match=message):
         Unigram(2, counts=counts, smoothing=0)
-    with pytest.raises(ValueError, match="Unigram needs"):
-        check_counts(counts, 0, "Unigram")
 
 
 def test_counts_of_another_number_of_classes_are_refused():
