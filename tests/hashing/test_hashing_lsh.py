@@ -96,15 +96,6 @@ def test_dwta_depends_on_the_order_of_the_coordinates_only():
     assert (codes != codes_of("dwta", -vectors, 8, 6)).mean() > 0.9
 
 
-def test_dwta_agrees_more_on_vectors_that_are_more_alike():
-    vectors = sparse_vectors(300, 200, share=0.1)
-    codes = codes_of("dwta", vectors, 200, 6)
-    near = np.where(np.random.default_rng(5).random(vectors.shape) < 0.1, 0, vectors)  # a tenth lost
-    far = np.where(np.random.default_rng(6).random(vectors.shape) < 0.5, 0, vectors)
-    agree = [(codes == codes_of("dwta", other, 200, 6)).mean() for other in (near, far, vectors[::-1])]
-    assert agree[0] > agree[1] + 0.1 > agree[2] + 0.2
-
-
 def test_dwta_fills_empty_windows_from_other_tables():
     vectors = sparse_vectors(400, 100, share=0.03, seed=2)
     vectors[:, 0] = 1e-3  # nobody is all zeros

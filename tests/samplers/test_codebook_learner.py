@@ -33,9 +33,6 @@ def test_the_estimate_by_hand():
     np.testing.assert_allclose(estimate.probs, want, rtol=1e-6)
     shares = [[2, 2, 2, 0], [1, 0, 1, 4], [0, 0, 0, 0]]  # of how many classes each tells
     np.testing.assert_allclose(np.exp(estimate.log_share), shares, rtol=1e-6)
-    second = estimate.of(tf.constant([1]))
-    for part, whole in zip(second, estimate, strict=True):
-        np.testing.assert_array_equal(part, whole[1:2])
 
 
 def test_the_estimate_of_shared_candidates():

@@ -24,10 +24,6 @@ class Estimate(NamedTuple):
     probs: tf.Tensor  # float32, 0 for what does not count
     log_share: tf.Tensor  # log of the number of classes that each stands for: minus the log expected count
 
-    def of(self, rows):
-        """The estimate for some of the queries."""
-        return Estimate(*(tf.gather(part, rows) for part in self))
-
 
 def softmax_estimate(labels, positives, ids, negatives):
     """The ``Estimate`` from a step, ``p_i ∝ exp(o_i) / e_i`` over the scored classes, without a gradient.

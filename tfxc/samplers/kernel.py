@@ -153,14 +153,11 @@ class Sphere(KernelSampler):
         total[self._pairs] = tf_variable(self.sums).numpy().sum(0, dtype=np.float64) / 2
         tf_variable(self.total).assign(total + total.T)
 
-    def _squares(self, query):
-        """The factors of the sums, ``α z_i z_j`` [D(D+1)/2, N]."""
+    def _block_mass(self, query):
         first, second = self._pairs
         columns = math.sqrt(self.alpha) * tf.transpose(query)  # to gather rows is faster than columns
-        return tf.gather(columns, first) * tf.gather(columns, second)
-
-    def _block_mass(self, query):
-        return tf.matmul(self._squares(query), tf_variable(self.sums), transpose_a=True, transpose_b=True)
+        factors = tf.gather(columns, first) * tf.gather(columns, second)  # α z_i z_j, [D(D+1)/2, N]
+        return tf.matmul(factors, tf_variable(self.sums), transpose_a=True, transpose_b=True)
 
     def _log_prob(self, query, mass, ids):
         exact = tf.cast(query, tf.float64)

@@ -89,7 +89,7 @@ class LearnedMIDX(MIDX):
         most = tf.maximum(_MOST_FLOATS // tf.maximum(num_scored * self.query_dim, 1), 1)
         num_rows = tf.minimum(num_queries, tf.minimum(most, _MOST_QUERIES))
         rows = tf.range(num_rows) * (num_queries // tf.maximum(num_rows, 1))
-        estimate = estimate.of(rows)
+        estimate = tf.nest.map_structure(lambda part: tf.gather(part, rows), estimate)
         query = tf.stop_gradient(step.query)
         query = mean_query(query) if self.shared else tf.gather(query, rows)
         ids = tf.maximum(estimate.ids, 0)

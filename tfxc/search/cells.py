@@ -100,7 +100,10 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None):
         (lengths apart).
     """
     lengths = lengths_of(head) if lengths is None else lengths
-    weights = _weights(lengths) if skewed else np.ones(head.num_classes)
+    weights = np.ones(head.num_classes)
+    if skewed:
+        relative = lengths.astype(np.float64) / max(lengths.max(), np.finfo(np.float32).tiny)
+        weights = np.maximum(relative**_POWER_OF_LENGTH, 1e-12)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed=0)
     points = directions(vectors_of(head, ids))
     codebook = kmeans(points, num_cells, weights=weights, title="k-means")
@@ -141,12 +144,6 @@ def lengths_of(head):
             )
         lengths[start : start + len(vectors)] = np.linalg.norm(vectors[:, varies], axis=1)
     return lengths
-
-
-def _weights(lengths):
-    """The positive weights [L] of classes in k-means."""
-    relative = lengths.astype(np.float64) / max(lengths.max(), np.finfo(np.float32).tiny)
-    return np.maximum(relative**_POWER_OF_LENGTH, 1e-12)
 
 
 def _assigned(head, codebook, points_of):
