@@ -3,6 +3,7 @@ import tensorflow as tf
 from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree, misshapen
 from fuzz_targets import SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
+from kernel_checks import reduced_by_hand
 from sparse_head_checks import BY_NAME
 
 from tfxc.ops import library
@@ -101,21 +102,17 @@ class Head:
 
 
 def reduced(logits, error, reduction):
+    """The reduction [N], its gradient to the logits [N, L], and the errors of both."""
     with np.errstate(invalid="ignore", over="ignore"):
+        value, slope = reduced_by_hand(logits, reduction)
         if reduction == "squared_hinge":
-            beyond = np.maximum(0, 1 + logits)
-            value = (beyond**2).sum(1)
-            value_error = (2 * beyond * error + error**2).sum(1)
-            return value, 2 * beyond, value_error + ROUNDING * value, 2 * error
+            return value, slope, (slope * error + error**2).sum(1) + ROUNDING * value, 2 * error
         if reduction == "softplus":
-            value = np.logaddexp(0, logits).sum(1)
-            slope = 1 / (1 + np.exp(-logits))
             return value, slope, (slope * error).sum(1) + ROUNDING * value + 1e-30, slope * error + 1e-30
-        value = np.logaddexp.reduce(logits, axis=1, initial=-np.inf)
-        largest = error.max(axis=1, initial=0)
-        slope = np.exp(logits - np.where(np.isfinite(value), value, np.nan)[:, np.newaxis])
-        rise = np.expm1(2 * largest[:, np.newaxis] + ROUNDING * (1 + np.abs(value[:, np.newaxis])))
-        return value, slope, largest + ROUNDING * (1 + np.abs(value)), slope * rise + LEAST_SLOPE * (1 + rise)
+        size, largest = 1 + np.abs(value), error.max(axis=1, initial=0)
+        slope[~np.isfinite(value)] = np.nan
+        rise = np.expm1(2 * largest[:, np.newaxis] + ROUNDING * size[:, np.newaxis])
+        return value, slope, largest + ROUNDING * size, slope * rise + LEAST_SLOPE * (1 + rise)
 
 
 def spoil(head, arrays, fault):
