@@ -16,9 +16,8 @@ class InBatch(CountedSampler):
     """The positives of the batch, shared by all its queries: ``Q(i) = n_i / Σ_j n_j``.
 
     Labels arrive by frequency, so the correction needs class counts n: those of the training data, or, by
-    default, those counted in the steps so far. In two-tower models, which compute class vectors instead of
-    looking them up, no class but the labels is computed. All labels of a batch ranked above ``Unigram`` in
-    docs/benchmarks/combinations, a few draws from them far below it.
+    default, those counted in the steps so far. In two-tower models no class but the labels is computed. All
+    labels of a batch ranked above ``Unigram`` in docs/benchmarks/combinations, a few draws far below it.
 
     A row's own labels are in the pool because they are its labels, so these slots are empty for that row. The
     other slots are draws, even if they hold the same class. With M labels in the batch, P_n of them in row n,

@@ -21,11 +21,10 @@ _MOST_FLOATS = 1 << 23
 class LearnedMIDX(MIDX):
     """``MIDX`` with codebooks that go on learning where k-means ends.
 
-    k-means knows the queries by their moments alone, but training sees each of them. So beside each step of
-    the model the codebooks take a step of their own towards the smallest ``KL(softmax ‖ Q)``, estimated on
-    the classes that the model's step scored, plus the quantisation error. They learn from the first refresh
-    on. A later refresh sorts the classes into the learnt cells, and fits codebooks anew only if the classes
-    have left them behind.
+    Beside each step of the model the codebooks take a step of their own towards the smallest
+    ``KL(softmax ‖ Q)``, estimated on the classes that the model's step scored, plus the quantisation error.
+    They learn from the first refresh on. A later refresh sorts the classes into the learnt cells, and fits
+    codebooks anew only if the classes have left them behind.
 
     Learning needs the logits of the candidates and their class vectors, which ``ExtremeClassifier`` and
     ``head_loss`` give. On Tate a step took three to seven times as long as with ``MIDX``

@@ -18,8 +18,7 @@ class BlockTopK:
 
     The k largest numbers of a row lie in the k groups with the largest maxima, so it is enough to rank
     the groups' maxima and then the members of the k best groups. Groups stay in class order, so that the
-    lower id wins among equal scores, as in ``tf.math.top_k`` over the whole row. A logit that is NaN, such as
-    that of a class whose vector has diverged, never ranks; the others rank as they would without it.
+    lower id wins among equal scores. A logit that is NaN never ranks; the others rank as without it.
 
     If k is large, a carry holds the k best as of a while ago, and whatever was above the last of these since
     then; they are ranked when they have become three times as many.
