@@ -125,15 +125,6 @@ def test_a_sparse_head_is_drawn_from_by_its_projection(kind):
     np.testing.assert_allclose(checks.all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_ids_shared_by_all_queries(kind, shared):
-    vectors, query = checks.clustered(30, 5), checks.queries(3, 5)
-    sampler = checks.refreshed(make(kind, shared=shared), vectors)
-    found = np.exp(sampler.log_prob(tf.constant(query), tf.constant([4, 0, 29])))
-    want = checks.all_probs(sampler, query)[:, [4, 0, 29]]
-    np.testing.assert_allclose(found, want[0] if shared else want, rtol=1e-5)
-
-
 def test_one_omega_for_all_vectors_drawn_from_the_seed():
     directions = []
     for seed in (1, 1, 2):

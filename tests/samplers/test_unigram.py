@@ -118,8 +118,3 @@ def test_counting_while_training():
         all_probs(sampler, queries(1, 2))[0], np.array([3.5, 1.5, 0.5, 1.5]) / 7, rtol=1e-6
     )
     check_distribution(sampler, 2)
-
-
-def test_given_counts_are_smoothed():
-    sampler = built(Unigram(2, counts=[3, 0]), 2, 2)
-    np.testing.assert_allclose(all_probs(sampler, queries(1, 2))[0], [0.8, 0.2], rtol=1e-6)
