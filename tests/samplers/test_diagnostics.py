@@ -127,41 +127,52 @@ def test_both_figures_refuse_a_query_without_candidates():
             measure(sampler, head_of_probs(), query, tf.constant([[3], [-1]]))
 
 
-@pytest.mark.long
-@pytest.mark.traced
 @pytest.mark.parametrize(
     "make",
     long_after(
         4,
-        lambda counts: Mixture([MIDX(20, num_codewords=4, seed=0), Uniform(5, shared=True)]),
+        lambda counts: MIDX(20, num_codewords=4, seed=0),
         lambda counts: MIDX(20, num_codewords=4, shared=True, seed=0),
         lambda counts: InBatch(20, counts=counts),
+        lambda counts: Mixture([MIDX(20, num_codewords=4, seed=0), Uniform(5, shared=True)]),
+        lambda counts: Mixture([Uniform(5), InBatch(20, counts=counts)]),
         lambda counts: LSH(20, num_tables=4, candidates="union", seed=0),
-        lambda counts: MIDX(20, num_codewords=4, seed=0),
         lambda counts: LogUniform(20, shared=True),
         lambda counts: LSH(20, num_tables=4, query="label", seed=0),
     ),
 )
-def test_streamed_in_blocks_it_is_the_sum_over_all_classes(make, monkeypatch):
+def test_streamed_in_blocks_both_figures_are_sums_over_all_classes(make, monkeypatch):
     monkeypatch.setattr("tfxc.layers.head._BLOCK_MIN", 32)
     monkeypatch.setattr("tfxc.layers.head._BLOCK_ELEMENTS", 3 * 32)
+    monkeypatch.setattr("tfxc.samplers.diagnostics._BLOCK", 32)
     head = head_of(clustered(301, 6))
     sampler = refreshed(make(np.arange(1.0, 302)), head)
-    query = 2 * queries(3, 6)
-    labels = labels_for(query, 7)
+    query, labels = 2 * queries(4, 6), tf.constant([[3], [7], [7], [30]])
     quality = proposal_quality(sampler, head, tf.constant(query), labels)
-    log_p = log_softmax(head(query).numpy().astype(np.float64))
-    ids = tf.tile(tf.range(301)[tf.newaxis], [3, 1])
+    logits = head(query).numpy().astype(np.float64)
+    log_p, ids = log_softmax(logits), tf.tile(tf.range(301)[tf.newaxis], [4, 1])
     counts = np.exp(log_expected_count(sampler, tf.constant(query), labels, ids).numpy())
     counts = np.broadcast_to(counts, log_p.shape).astype(np.float64)
     q = counts / counts.sum(1, keepdims=True)
     np.testing.assert_allclose(quality.kl, (np.exp(log_p) * (log_p - np.log(q))).sum(1), rtol=1e-4)
+    sample_size = 1 / (np.exp(2 * log_p) / counts).sum(1)
+    np.testing.assert_allclose(quality.effective_sample_size, sample_size, rtol=1e-4)
     np.testing.assert_allclose(
-        quality.effective_sample_size, 1 / (np.exp(2 * log_p) / counts).sum(1), rtol=1e-4
+        quality.accidental_hits, np.take_along_axis(q, labels.numpy(), 1)[:, 0], rtol=1e-4
     )
-    np.testing.assert_allclose(quality.accidental_hits, q[:, 7], rtol=1e-4)
-    traced = tf.function(lambda: proposal_quality(sampler, head, tf.constant(query), labels))()
-    for one, two in zip(traced, quality, strict=True):
+    curve = cumulative_probability(sampler, head, tf.constant(query), labels)
+    best_first = np.argsort(-logits, axis=1, kind="stable")
+    np.testing.assert_allclose(curve, np.cumsum(np.take_along_axis(q, best_first, 1), 1).mean(0), rtol=1e-5)
+    assert curve[-1] == pytest.approx(1)
+
+
+@pytest.mark.long
+@pytest.mark.traced
+def test_in_a_graph():
+    head, query = head_of(clustered(301, 6)), tf.constant(queries(3, 6))
+    sampler = refreshed(Mixture([MIDX(20, num_codewords=4, seed=0), Uniform(5, shared=True)]), head)
+    measure = lambda: proposal_quality(sampler, head, query, labels_for(query))  # noqa: E731
+    for one, two in zip(tf.function(measure)(), measure(), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
@@ -187,27 +198,3 @@ def test_cumulative_probability_by_hand():
     unigram = built(Unigram(3, counts=[1.0, 2.0, 3.0, 4.0], smoothing=0))
     curve = cumulative_probability(unigram, head, ONE, labels)
     np.testing.assert_allclose(curve, [0.2, 0.6, 0.7, 1.0], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda counts: MIDX(20, num_codewords=4, seed=0),
-        lambda counts: MIDX(20, num_codewords=4, shared=True, seed=0),
-        lambda counts: InBatch(20, counts=counts),
-        lambda counts: Mixture([Uniform(5), InBatch(20, counts=counts)]),
-    ],
-)
-def test_cumulative_probability_is_the_mean_over_queries(make, monkeypatch):
-    monkeypatch.setattr("tfxc.samplers.diagnostics._BLOCK", 32)
-    head = head_of(clustered(50, 6))
-    sampler = refreshed(make(np.arange(1.0, 51)), head)
-    query, labels = queries(4, 6), tf.constant([[3], [7], [7], [30]])
-    best_first = np.argsort(-head(query).numpy(), axis=1, kind="stable")
-    ids = tf.tile(tf.range(50)[tf.newaxis], [4, 1])
-    counts = np.exp(np.broadcast_to(log_expected_count(sampler, tf.constant(query), labels, ids), [4, 50]))
-    probs = counts / counts.sum(1, keepdims=True)
-    want = np.cumsum(np.take_along_axis(probs, best_first, 1), 1).mean(0)
-    got = cumulative_probability(sampler, head, tf.constant(query), labels)
-    np.testing.assert_allclose(got, want, rtol=1e-5)
-    assert got[-1] == pytest.approx(1)
