@@ -89,13 +89,6 @@ def test_dwta_windows_share_the_bits_and_repeat_their_first(num_bits, sizes):
         )
 
 
-def test_dwta_depends_on_the_order_of_the_coordinates_only():
-    vectors = sparse_vectors(100, 40, share=1.0)
-    codes = codes_of("dwta", vectors, 8, 6)
-    np.testing.assert_array_equal(codes, codes_of("dwta", vectors**3, 8, 6))
-    assert (codes != codes_of("dwta", -vectors, 8, 6)).mean() > 0.9
-
-
 def test_dwta_fills_empty_windows_from_other_tables():
     vectors = sparse_vectors(400, 100, share=0.03, seed=2)
     vectors[:, 0] = 1e-3  # nobody is all zeros

@@ -78,13 +78,6 @@ def test_shared_draws_are_those_of_one_query_their_mean_with_all_labels_in_its_r
     np.testing.assert_allclose(np.exp(draw.label_log_expected_count)[1], [6, 2], rtol=1e-6)
 
 
-def test_without_queries_the_mean_is_0():
-    sampler = built(Recorder(3, shared=True))
-    draw = sampler.sample(Step(tf.zeros([0, 4]), tf.zeros([0, 2], tf.int32)))
-    assert sampler.asked[0].query.numpy().tolist() == [[0] * 4]
-    assert draw.ids.shape == (3,) and draw.label_log_expected_count.shape == (0, 2)
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_question_is_answered_in_the_shape_of_its_ids(shared):
     sampler = built(Recorder(3, shared=shared))
