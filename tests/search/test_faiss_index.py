@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
-from sampler_checks import built, clustered, head_of, queries
+from sampler_checks import clustered, head_of, queries
 
-from tfxc._keras import keras
-from tfxc.layers import DenseHead, MACHHead
 from tfxc.search.faiss_index import build_index, empty_index, faiss_index, index_for, search
 
 
@@ -73,16 +71,6 @@ def test_by_default_many_classes_are_found_as_well_as_few():
 def test_an_index_whose_effort_is_never_enough_says_so():
     with pytest.warns(UserWarning, match=r"'PCA2,IVF16,Flat' finds \d+% .*'Flat' would find 95%"):
         faiss_index(head_of(clustered(3000, 8)), "PCA2,IVF16,Flat")
-
-
-def test_a_head_without_class_vectors_is_refused():
-    head = built(MACHHead(50, num_buckets=10, num_repetitions=2), None, 8)
-    with pytest.raises(ValueError, match="MACHHead do not rank"):
-        faiss_index(head)
-    with pytest.raises(ValueError, match="build it"):
-        faiss_index(DenseHead(50))
-    with pytest.raises(ValueError, match="built from a head, as model.head, but got Dense"):
-        faiss_index(keras.layers.Dense(3))
 
 
 def test_fewer_classes_than_wanted_leave_empty_slots():
