@@ -59,21 +59,6 @@ def test_one_gradient_at_every_size(place, size, normalize):
     check(candidate_scores, values, query, ids, upstream, normalize=normalize)
 
 
-def test_hand_worked_case(score):
-    table = tf.Variable([[9.0, 9.0], [3.0, 4.0], [0.0, 2.0]])
-    query = tf.constant([[1.0, 2.0], [5.0, 0.0]])
-    ids = [[0, 1], [1, -1]]
-    scores, query_gradient, table_gradient = _gradients(
-        score, table, query, ids, [[1.0, 10.0], [2.0, 7.0]], normalize=True, row_offset=1
-    )
-    np.testing.assert_allclose(scores, [[11 / 5, 2.0], [0.0, 0.0]])
-    np.testing.assert_allclose(query_gradient, [[0.6, 10.8], [0.0, 2.0]], rtol=1e-6)
-    # Row 1: (z - 2.2 unit) / 5; row 2: 10 (1, 0) / 2 from the first query, 2 (5, 0) / 2 from the second.
-    np.testing.assert_allclose(
-        tf.convert_to_tensor(table_gradient), [[0, 0], [-0.064, 0.048], [10.0, 0.0]], rtol=1e-5, atol=1e-6
-    )
-
-
 def test_zero_row_is_finite_and_gets_no_gradient_when_normalized(score):
     table = tf.Variable([[0.0, 0.0], [1e-13, 0.0]])
     found = _gradients(score, table, tf.constant([[2.0, 1.0]]), [[0, 1]], [[1.0, 1.0]], normalize=True)
