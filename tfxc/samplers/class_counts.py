@@ -137,7 +137,7 @@ class CountedSampler(Sampler):
             self.running_counts = RunningCounts(self.smoothing)
             self.running_counts.build((self.num_classes,))
 
-    def match_classes(self, num_classes):
+    def _match_classes(self, num_classes):
         """Raises ValueError unless given counts are those of so many classes."""
         if isinstance(self.counts, np.ndarray) and len(self.counts) != num_classes:
             raise ValueError(

@@ -65,7 +65,7 @@ class InBatch(CountedSampler):
         return config
 
     def build_index(self):
-        self.match_classes(self.num_classes)
+        self._match_classes(self.num_classes)
         super().build_index()
         if self.counts is not None:
             saved = isinstance(self.counts, str)

@@ -71,7 +71,7 @@ class Unigram(CountedSampler):
 
     def first_log_probs(self, num_classes: int) -> np.ndarray:
         """The log probabilities float64 [L] before any training; NaN for counts that are to be loaded."""
-        self.match_classes(num_classes)
+        self._match_classes(num_classes)
         if self.counts is None:
             return np.full(num_classes, -np.log(num_classes))
         if isinstance(self.counts, str):
