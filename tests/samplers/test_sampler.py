@@ -292,7 +292,7 @@ def test_class_vectors_that_are_not_finite_are_an_error(make):
         built(make(3), (20, 4)).refresh(head_of(vectors))
 
 
-@of("LSH", "Sphere", "RFF")
+@of("LSH", "MIDX", "Softmax", "Sphere", "RFF")
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_queries_that_are_not_finite_name_the_query(make, bad):
     sampler, query = built(make(3), (20, 4)), queries(5, 4)
