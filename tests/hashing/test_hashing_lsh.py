@@ -83,10 +83,8 @@ def test_dwta_windows_share_the_bits_and_repeat_their_first(num_bits, sizes):
     assert windows.shape[1] == len(sizes)
     for window, size in enumerate(sizes):
         assert all(len(set(row[:size])) == size for row in windows[:, window])
-        np.testing.assert_array_equal(
-            windows[:, window, size:].T,
-            windows[:, window, 0][np.newaxis].repeat(windows.shape[2] - size, axis=0),
-        )
+        rest = windows[:, window, size:]
+        np.testing.assert_array_equal(rest, np.broadcast_to(windows[:, window, :1], rest.shape))
 
 
 def test_dwta_fills_empty_windows_from_other_tables():

@@ -141,9 +141,8 @@ def test_what_a_subclass_leaves_out_is_named():
 
 def test_log_prob_is_the_count_of_one_draw():
     sampler = built(Uniform(5))
-    np.testing.assert_allclose(
-        sampler.log_prob(tf.zeros([2, 4]), tf.constant([1, 7])), np.log([[1 / 8] * 2] * 2), rtol=1e-6
-    )
+    found = sampler.log_prob(tf.zeros([2, 4]), tf.constant([1, 7]))
+    np.testing.assert_allclose(found, np.log([[1 / 8] * 2] * 2), rtol=1e-6)
     for outside in (8, -2, 2**32):
         with pytest.raises(tf.errors.InvalidArgumentError, match=rf"outside \[0, 8\) .* is {outside} at"):
             sampler.log_prob(tf.zeros([2, 4]), [[outside]] * 2)
@@ -254,9 +253,8 @@ def test_reproducible(make):
 
     def draws(seed):
         sampler = built(make(5, seed=seed), (300, 6))
-        return [
-            sample(sampler, query, labels, score=lambda ids: tf.cast(ids, tf.float32))[0] for _ in range(3)
-        ]
+        score = lambda ids: tf.cast(ids, tf.float32)  # noqa: E731
+        return [sample(sampler, query, labels, score=score)[0] for _ in range(3)]
 
     first, again, other = draws(1), draws(1), draws(2)
     np.testing.assert_array_equal(first, again)

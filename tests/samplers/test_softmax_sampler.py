@@ -39,7 +39,6 @@ def test_uniform_and_then_the_softmax(num_classes, shared):
     np.testing.assert_allclose(all_probs(sampler, query), 1 / num_classes, rtol=1e-5)
     sampler.refresh(head_of(vectors))
     of = query.mean(0, keepdims=True) if shared else query
-    np.testing.assert_allclose(
-        all_probs(sampler, query), softmax(of.astype(np.float64) @ vectors.T), atol=1e-5
-    )
+    want = softmax(of.astype(np.float64) @ vectors.T)
+    np.testing.assert_allclose(all_probs(sampler, query), want, atol=1e-5)
     check_distribution(sampler, 7, num_draws=100_000)

@@ -99,11 +99,6 @@ def test_counts_are_checked(counts, message):
         Unigram(2, counts=counts, smoothing=0)
 
 
-def test_counts_of_another_number_of_classes_are_refused():
-    with pytest.raises(ValueError, match="counts of 3 classes, but the head has 4"):
-        Unigram(2, counts=[1.0, 1.0, 1.0]).build((4, 2))
-
-
 def test_counts_stay_out_of_the_config():
     assert Unigram(2, counts=np.ones(1000)).get_config()["counts"] == "saved"
 
@@ -114,7 +109,6 @@ def test_counting_while_training():
     for labels in ([[0, 1], [0, -1]], [[0, 3], [-1, -1]]):
         sample(sampler, queries(2, 2), labels)
     sampler.refresh(None)
-    np.testing.assert_allclose(
-        all_probs(sampler, queries(1, 2))[0], np.array([3.5, 1.5, 0.5, 1.5]) / 7, rtol=1e-6
-    )
+    want = np.array([[3.5, 1.5, 0.5, 1.5]]) / 7
+    np.testing.assert_allclose(all_probs(sampler, queries(1, 2)), want, rtol=1e-6)
     check_distribution(sampler, 2)
