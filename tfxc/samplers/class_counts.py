@@ -70,10 +70,6 @@ class RunningCounts(keras.layers.Layer):
 
     It counts occurrences, not steps: a class that comes twice in a batch counts twice. The smoothing is added
     to every count.
-
-    Reference:
-        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019
-        (estimates from the batches themselves).
     """
 
     def __init__(self, smoothing, **kwargs):

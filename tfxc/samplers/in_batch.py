@@ -43,7 +43,8 @@ class InBatch(CountedSampler):
         [[inf, 0.25], [0.5, inf]]
 
     Reference:
-        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
+        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019 (with
+        counts from the batches themselves).
     """
 
     def __init__(

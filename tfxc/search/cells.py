@@ -63,9 +63,6 @@ def moments(vectors, offsets, means=None):
     deviations above the mean, like the largest of a few hundred normal numbers. So a query reads a cell of
     diverse members before an equally near cell of similar members: on skewed frequencies a third of the
     reading then finds as many of the best.
-
-    Reference: Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate Maximum
-    Inner Product Search", 2024.
     """
     first, sizes = offsets[:-1] - offsets[0], np.diff(offsets)
     if means is None:
@@ -92,12 +89,6 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None):
     There are up to twice ``num_cells``, or more: cells of more than twice the mean size are cut again.
     ``lengths`` are None, or what ``lengths_of`` the head returned. Raises ValueError if a class vector, or
     its squared length, is not finite.
-
-    Reference:
-        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003 (the
-        inverted index); Dhillon, Modha, "Concept Decompositions for Large Sparse Text Data Using Clustering",
-        2001 (k-means of directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018
-        (lengths apart).
     """
     lengths = lengths_of(head) if lengths is None else lengths
     weights = np.ones(head.num_classes)

@@ -77,11 +77,13 @@ class InvertedIndex(keras.layers.Layer):
         True
 
     Reference:
-        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003; Jégou,
-        Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the difference from
-        the centre); Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate
-        Maximum Inner Product Search", 2024 (which cells are read); Liu et al., "Understanding and Improving
-        Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
+        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003;
+        Dhillon, Modha, "Concept Decompositions for Large Sparse Text Data Using Clustering", 2001 (k-means of
+        directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018 (lengths apart);
+        Jégou, Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the
+        difference from the centre); Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based
+        Approximate Maximum Inner Product Search", 2024 (which cells are read); Liu et al., "Understanding and
+        Improving Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
     """
 
     def __init__(
