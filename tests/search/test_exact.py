@@ -63,38 +63,30 @@ def test_folding_blocks_equals_the_whole_row(block):
     check_best(ranked_in_blocks(5, None, block)(tf.constant(logits)), logits, 5)
 
 
+IN_GRAPH = [pytest.mark.traced, pytest.mark.long]
+
+
 @pytest.mark.parametrize(
-    ("block", "in_graph"),
-    [(7, False), pytest.param(80, True, marks=[pytest.mark.traced, pytest.mark.long]), (200, False)],
+    ("k", "block", "rising", "in_graph"),
+    [
+        (5, 7, False, False),
+        (5, 320, False, False),
+        (100, 40, False, False),  # so many are collected, and ranked in the end
+        (100, 40, True, False),
+        pytest.param(5, 80, False, True, marks=IN_GRAPH),
+        pytest.param(100, 40, True, True, marks=IN_GRAPH),
+    ],
 )
-def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
+def test_nan_and_excluded_classes_are_passed_over(monkeypatch, k, block, rising, in_graph):
     monkeypatch.setattr(exact, "GROUP", 4)
-    logits = tied_logits(5, 200, 1000)
-    logits[:, 4] = logits[1, 90:99] = np.nan
-    logits[2] = np.nan
-    logits[3, 5] = np.inf
-    exclude = tf.constant([[199]] * 5)
-
-    best = ranked_in_blocks(5, exclude, block)
-    found = (tf.function(best) if in_graph else best)(tf.constant(logits))
-    logits[:, 199] = np.nan
-    check_best(found, logits, 5, ids_of_nothing=False)
-
-
-@pytest.mark.parametrize(
-    ("in_graph", "rising"),
-    [(False, False), (False, True), pytest.param(True, True, marks=[pytest.mark.traced, pytest.mark.long])],
-)
-def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
-    logits = tied_logits(5, 320, 120)
+    logits = tied_logits(5, 320, 1000 if k == 5 else 120)
     logits = np.sort(logits, axis=1) if rising else logits
-    logits[1, 90:319] = np.nan
-    exclude = tf.constant([[3, 200, -1]] * 5)
-
-    best = ranked_in_blocks(100, exclude, 40)
+    logits[:, 4] = logits[1, 90:319] = logits[2] = np.nan
+    logits[3, 5] = np.inf
+    best = ranked_in_blocks(k, tf.constant([[3, 200, -1]] * 5), block)
     found = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, [3, 200]] = np.nan
-    check_best(found, logits, 100, ids_of_nothing=False)
+    check_best(found, logits, k, ids_of_nothing=False)
 
 
 def test_excluded_classes_by_hand():
