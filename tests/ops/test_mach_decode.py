@@ -7,7 +7,7 @@ from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 from long_cases import long_after
 
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
-from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_probed
+from tfxc.ops.mach_decode import DECODERS, class_scores, decode, mach_top_k, mach_top_k_probed
 
 every_class = functools.partial(mach_top_k, prune=False)
 EVERY_WAY = pytest.mark.parametrize(
@@ -59,6 +59,13 @@ def check(found, scores, k, exclude=None):
     np.testing.assert_allclose(np.where(got >= 0, own, -np.inf), want, rtol=2e-6)
     for row in got:
         assert len(set(row[row >= 0])) == (row >= 0).sum()
+
+
+@pytest.mark.parametrize("num_repetitions", [1, 2, 3, 4, 7])
+def test_decode(decoder, num_repetitions):
+    values = np.random.default_rng(0).random((num_repetitions, 5, 3))
+    want = NUMPY_DECODERS[decoder](values, axis=0)
+    np.testing.assert_allclose(decode(list(tf.constant(values)), decoder), want)
 
 
 def test_class_scores(decoder):
@@ -201,6 +208,27 @@ def test_probed_buckets_with_excluded_classes_and_too_few_left():
 
 
 EVERY_PROBED = pytest.mark.parametrize("top_k", both_ways(mach_top_k_probed))
+
+
+@pytest.mark.long
+@EVERY_PROBED
+def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder):
+    family = make_family(20_000, 500, 8)
+    own = family.buckets(np.random.default_rng(0).integers(20_000, size=(40, 100))).numpy()  # [R, B, classes]
+    tables = make_tables(family, 40, 20)
+    for r, n in np.ndindex(8, 40):  # a few classes are likely, others look so in one repetition
+        np.add.at(tables[n, r], own[r, n], 4 / np.arange(1, 101))
+    exclude = np.random.default_rng(1).integers(-1, 20_000, size=(40, 5)).astype(np.int32)
+    exclude[:, :1] = without_kernel(mach_top_k)(tables, family, 1, decoder=decoder)[1].numpy()
+    exact = without_kernel(mach_top_k)(tables, family, 5, exclude, decoder)[1].numpy()
+    scores, ids = (tensor.numpy() for tensor in top_k(tables, family, 5, 20, exclude, decoder))
+    recall = np.mean([len(set(one) & set(other)) / 5 for one, other in zip(ids, exact, strict=True)])
+    assert recall > 0.95
+    # Each class that is found has its exact score, once, and is not excluded.
+    want = np.take_along_axis(numpy_scores(tables, family, decoder), ids, 1)
+    np.testing.assert_allclose(scores, want, rtol=1e-5)
+    assert all(len(set(row)) == 5 for row in ids) and (np.diff(scores) <= 0).all()
+    assert not (ids[:, :, np.newaxis] == exclude[:, np.newaxis]).any()
 
 
 @EVERY_PROBED
