@@ -133,8 +133,11 @@ def test_rank_takes_lists_and_ragged_filters():
         ragged = model.rank(x, 2, **{name: tf.ragged.constant([[3, 8, 2], [4]])})["ids"]
         np.testing.assert_array_equal(ragged, model.rank(x, 2, **{name: [[3, 8, 2], [4, -1, -1]]})["ids"])
     np.testing.assert_array_equal(model.rank(x.tolist(), 4)["ids"], model.rank(x, 4)["ids"])
-    inputs = {"features": x.tolist(), "exclude": [[3], [8]]}
-    np.testing.assert_array_equal(model.rank(inputs, 4)["ids"], model.rank(x, 4, [[3], [8]])["ids"])
+    best = ranking(all_logits(model, x), 1)
+    inputs = {"features": x.tolist(), "exclude": best.tolist()}
+    np.testing.assert_array_equal(model.rank(inputs, 4)["ids"], ranking(all_logits(model, x), 4, best))
+    with pytest.raises(ValueError, match=r"exclude both among the inputs and beside them: .* \[B, X\]"):
+        model.rank(inputs, 4, exclude=[[3]])
     words = keras.layers.TextVectorization(vocabulary=["red", "rose"], output_mode="multi_hot")
     texts = keras.Sequential([keras.Input((), dtype="string"), words, keras.layers.Dense(DIM)])
     assert make_model(encoder=texts).rank(["red rose"], 2)["ids"].shape == (1, 2)
@@ -175,17 +178,6 @@ def test_rank_filters_by_attributes_in_one_graph():
     assert model._ranking.value.experimental_get_tracing_count() <= 3
 
 
-def test_rank_takes_what_predict_takes():
-    model, x = make_model(), features(4)
-    logits = all_logits(model, x)
-    best = ranking(logits, 1)
-    logits[np.arange(4), best[:, 0]] = -np.inf
-    inputs = {"features": x, "exclude": best.astype(np.int32)}
-    np.testing.assert_array_equal(model.rank(inputs, 5)["ids"], ranking(logits, 5))
-    with pytest.raises(ValueError, match=r"exclude both among the inputs and beside them: .* \[B, X\]"):
-        model.rank(inputs, 5, exclude=[[3]])
-
-
 @pytest.mark.long
 def test_batches_one_by_one_read_class_vectors_of_now():
     encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
@@ -214,28 +206,22 @@ def test_another_k_and_number_of_probes_count_after_the_first_time():
     assert (exact[1].numpy() != probed[1].numpy()).any() and exact[2] != probed[2]
 
 
-def labels_as(kind, rows):
-    ragged = tf.ragged.constant(rows, tf.int64)
-    return {"ragged": ragged, "sparse": ragged.to_sparse(), "padded": ragged.to_tensor(-1)}.get(
-        kind, tf.cast(ragged.to_tensor(-1), tf.int16)
-    )
-
-
 @pytest.mark.both_keras
 def test_every_form_of_labels_trains_alike():
-    rows = [[3], [1, 7], [], [24, 0, 2]]
+    ragged = tf.ragged.constant([[3], [1, 7], [], [24, 0, 2]], tf.int64)
+    padded = ragged.to_tensor(-1)
 
-    def trained(kind):
+    def trained(labels):
         keras.utils.set_random_seed(1)
         model = make_model(Uniform(4), BinaryCrossentropy())
-        data = tf.data.Dataset.from_tensors((features(4), labels_as(kind, rows)))
+        data = tf.data.Dataset.from_tensors((features(4), labels))
         model.fit(data, verbose=0)
         return [*weights_of(model), model.evaluate(data, verbose=0)]
 
-    padded = trained("padded")
-    for kind in ("ragged", "sparse", "int16"):
-        for one, two in zip(trained(kind), padded, strict=True):
-            np.testing.assert_allclose(one, two, rtol=1e-6, err_msg=kind)
+    wanted = trained(padded)
+    for labels in (ragged, ragged.to_sparse(), tf.cast(padded, tf.int16)):
+        for one, two in zip(trained(labels), wanted, strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-6, err_msg=type(labels).__name__)
 
 
 @pytest.mark.long
@@ -259,9 +245,8 @@ NEXT = np.array([[5, 6, 9, 1], [1, 2, -1, 0], [7, 7, 3, -1]])
 @pytest.mark.long
 @pytest.mark.both_keras
 def test_sequences():
-    history, labels = HISTORY, NEXT
-    sampler = SAMPLERS["shared"]()
-    model = make_model(sampler, encoder=item_encoder(), metrics=[RecallAtK(4)], run_eagerly=True)
+    history, labels, encoder = HISTORY, NEXT, item_encoder()
+    model = make_model(SAMPLERS["shared"](), encoder=encoder, metrics=[RecallAtK(4)], run_eagerly=True)
     keep = (history > 0) & (labels >= 0)
     logits = all_logits(model, history)[keep]
     values = -log_softmax(logits)[np.arange(keep.sum()), labels[keep]]
@@ -313,19 +298,16 @@ def ways_to_take_labels(model):
 model_of_all = functools.cache(make_model)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("dtype", long_after(1, "Int64", "int64[pyarrow]", "category"))
-def test_labels_of_every_pandas_type_of_integers(dtype):
-    model, x, y = model_of_all(), features(2), pd.Series([3, 1], [9, 8])
-    assert model.evaluate(x, y.astype(dtype), verbose=0) == model.evaluate(x, y, verbose=0)
-    for step in ways_to_take_labels(model):
-        step(x, y.astype(dtype))
+OF_FRAMES = [pd.Series([3, 1], [9, 8], dtype) for dtype in ("Int64", "int64[pyarrow]")]
+OF_FRAMES += [OF_FRAMES[0].astype("category"), pa.chunked_array([[3], [1]])]
 
 
-def test_labels_of_arrow():
+@pytest.mark.parametrize("labels", [pa.array([3, 1]), *long_after(0, *OF_FRAMES)])
+def test_labels_of_arrow_and_of_every_pandas_type_of_integers(labels):
     model, x = model_of_all(), features(2)
-    for labels in (pa.array([3, 1]), pa.chunked_array([[3], [1]])):
-        assert model.evaluate(x, labels, verbose=0) == model.evaluate(x, np.array([3, 1]), verbose=0)
+    assert model.evaluate(x, labels, verbose=0) == model.evaluate(x, np.array([3, 1]), verbose=0)
+    for step in ways_to_take_labels(model):
+        step(x, labels)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +341,9 @@ def test_a_dataset_is_taken_without_a_warning():
         make_model().fit(dataset, verbose=0)
 
 
+ZEROS = np.zeros(4, int)
+
+
 @pytest.mark.parametrize(
     ("y", "weights", "message"),
     [
@@ -366,12 +351,9 @@ def test_a_dataset_is_taken_without_a_warning():
         (np.zeros((4, 2, 2), int), None, r"need labels of shape \[B\] or \[B, P\]"),
         (np.eye(NUM_CLASSES, dtype=int)[:4], None, "one-hot or multi-hot"),
         (np.zeros((4, 2), int), np.ones((4, 2)), "a number for each example"),
-        (
-            {"label": np.zeros(4, int)},
-            None,
-            r"one array of class ids, but are a dict of \['label'\]: pass that",
-        ),
-        ((np.zeros(4, int), np.ones(4, int)), None, "one array of class ids, but are a tuple of 2 tensors"),
+        ({"label": ZEROS}, None, r"one array of class ids, but are a dict of \['label'\]: pass that"),
+        ((ZEROS, ZEROS), None, "one array of class ids, but are a tuple of 2 tensors"),
+        (ZEROS, {"features": np.ones(4)}, r"sample_weight must be an array.* a dict of \['features'\]"),
     ],
 )
 def test_labels_and_weights_of_another_form_are_refused(y, weights, message):
@@ -391,11 +373,6 @@ def test_weights_may_come_as_lists_and_of_data_frames(form):
     model.fit(x, y, sample_weight=given, validation_data=(x, y, given), verbose=0)
 
 
-def test_a_dict_of_weights_is_refused():
-    with pytest.raises(ValueError, match=r"sample_weight must be an array.* a dict of \['features'\]"):
-        make_model().fit(features(4), np.arange(4), sample_weight={"features": np.ones(4)}, verbose=0)
-
-
 @pytest.mark.both_keras
 def test_metrics_are_weighted_by_fractions():
     x, y, weights = features(40), np.arange(40) % NUM_CLASSES, np.linspace(0, 0.9, 40, dtype=np.float32)
@@ -409,17 +386,10 @@ def test_metrics_are_weighted_by_fractions():
 
 @pytest.mark.both_keras
 @pytest.mark.parametrize("name", ["metrics", "weighted_metrics"])
-def test_a_single_metric_is_a_list_of_one(name, reloaded):
-    model = make_model(**{name: RecallAtK(5)}, run_eagerly=True)
+def test_a_single_metric_is_a_list_of_one_and_without_metrics_there_are_none_of_before(name, reloaded):
+    model, x, y = make_model(**{name: RecallAtK(5)}, run_eagerly=True), features(4), np.arange(4)
     for one in (model, reloaded(model)):
-        logs = one.evaluate(features(4), np.arange(4), verbose=0, return_dict=True)
-        assert logs.keys() == {"loss", "recall_at_5"}
-
-
-@pytest.mark.both_keras
-def test_compiled_without_metrics_it_has_none_of_before():
-    model, x, y = make_model(metrics=[RecallAtK(20)]), features(4), np.arange(4)
-    assert set(model.evaluate(x, y, return_dict=True, verbose=0)) == {"loss", "recall_at_20"}
+        assert set(one.evaluate(x, y, return_dict=True, verbose=0)) == {"loss", "recall_at_5"}
     model.compile("sgd", loss=SoftmaxCrossentropy())
     assert set(model.evaluate(x, y, return_dict=True, verbose=0)) == {"loss"}
     assert [metric.name for metric in model.metrics] == ["loss"]
@@ -434,26 +404,22 @@ def test_what_is_refused_comes_with_its_remedy():
             model.compile("sgd", loss=loss)
     with pytest.raises(ValueError, match="k must be an integer of at least 1, but got 0"):
         make_model(k=0)
-    for names, message in [
-        (["a", "b"], "Got 2 class_names for a head of 25"),
-        ("abc", "class_names must be a list of names in the order of the class ids, but are str"),
-        (["a", None], "class_names hold none for class 1"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
-    # Several titles may be alike, as real labels are.
-    alike = ["painting"] * NUM_CLASSES
-    assert tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=alike).class_names
     with pytest.raises(ValueError, match="needs labels"):
         make_model().fit(features(4), verbose=0)
+    encoder, head = dense_encoder(), DenseHead(3)
     for parts, message in [
-        ((None, DenseHead(3)), "encoder must be a Keras model.* but got None"),
-        ((dense_encoder(), 3), "head must be one of tfxc.layers.* but got 3"),
-        ((dense_encoder(), DenseHead), "head must be one of tfxc.layers"),
-        ((dense_encoder(), DenseHead(3), tfxc.samplers.MIDX), "sampler must be None or one of tfxc.samplers"),
+        ((None, head), "encoder must be a Keras model.* but got None"),
+        ((encoder, 3), "head must be one of tfxc.layers.* but got 3"),
+        ((encoder, DenseHead), "head must be one of tfxc.layers"),
+        ((encoder, head, tfxc.samplers.MIDX), "sampler must be None or one of tfxc.samplers"),
+        ((encoder, head, None, 5, ["a", "b"]), "Got 2 class_names for a head of 3"),
+        ((encoder, head, None, 5, "abc"), "class_names must be a list of names in the order .* but are str"),
+        ((encoder, head, None, 5, ["a", None]), "class_names hold none for class 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             tfxc.ExtremeClassifier(*parts)
+    # Several titles may be alike, as real labels are.
+    assert tfxc.ExtremeClassifier(encoder, head, class_names=["painting"] * 3).class_names
 
 
 @pytest.mark.parametrize("name", ["midx", "none"])
@@ -535,30 +501,16 @@ def test_an_optimizer_given_by_name_keeps_its_learning_rate(reloaded):
     assert float(tf.convert_to_tensor(loaded.optimizer.learning_rate)) == 0.125
 
 
-def test_class_names_are_the_models_own():
-    names = [f"item {i}" for i in range(NUM_CLASSES)]
+@pytest.mark.both_keras
+def test_class_names_are_the_models_own_and_kept_with_it(reloaded):
+    names = [f"clase {i}ñ" for i in range(NUM_CLASSES)]
     for given in (list(names), np.array(names), pd.Series(names, index=range(NUM_CLASSES)[::-1])):
         model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=given)
         given[3] = "another"
         assert [model.class_names[i] for i in range(NUM_CLASSES)] == names
-
-
-@pytest.mark.both_keras
-def test_class_names_are_kept_with_the_model(reloaded):
-    names = [f"clase {i}ñ" for i in range(NUM_CLASSES)]
-    model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(NUM_CLASSES), class_names=names)
     assert reloaded(model).class_names == names
     assert copy.deepcopy(model).class_names == names
     assert names[3] not in str(model.get_config())
-
-
-def test_a_head_tied_to_another_encoders_table_is_refused():
-    mine, foreign = item_encoder(), item_encoder()
-    embedding = next(layer for layer in foreign.layers if hasattr(layer, "embeddings"))
-    head = DenseHead(NUM_CLASSES, tied_to=embedding, row_offset=1)
-    with pytest.raises(ValueError, match="a layer .* that is not in this encoder"):
-        make_model(head=head, encoder=mine)
-    make_model(head=DenseHead(NUM_CLASSES, tied_to=embedding, row_offset=1), encoder=foreign)
 
 
 def test_the_query_is_prepared_once_a_step(monkeypatch):

@@ -120,8 +120,7 @@ def test_encoder_and_head_of_a_model_stay():
     model.fit(x, y, verbose=0)
     for name, other in (("encoder", dense_encoder()), ("head", DenseHead(NUM_CLASSES))):
         own = getattr(model, name)
-        message = f"The {name} of a model cannot be exchanged.* Make another model"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"{name} of a model cannot be exchanged.* Make another model"):
             setattr(model, name, other)
         setattr(model, name, own)
         assert getattr(model, name) is own
@@ -136,7 +135,7 @@ def test_such_an_encoder_is_built_before_the_first_callback(form):
 
 
 def test_the_end_of_data_of_unknown_length_draws_nothing():
-    model = make_model(tfxc.samplers.Uniform(5))
+    model = make_model(Uniform(5))
     data = dataset(features(20), np.arange(20)).unbatch().filter(lambda x, y: y > 3).batch(8)
     model.fit(data, epochs=2, verbose=0)
     assert int(model.sampler.counter.numpy()) == int(model.optimizer.iterations.numpy()) == 4
@@ -306,10 +305,16 @@ def test_a_tied_head_trains_the_shared_table(name):
 
 
 def test_a_tied_head_names_what_it_misses():
-    with pytest.raises(ValueError, match=r"no layer of that name.*\['items'\]"):
-        make_model(encoder=item_encoder(), head=DenseHead(5, tied_to="words"))
-    with pytest.raises(ValueError, match=r"'items' is \[26, 6\].*needs"):
-        make_model(encoder=item_encoder(), head=DenseHead(26, tied_to="items", row_offset=1))
+    foreign = item_encoder()
+    table = next(layer for layer in foreign.layers if hasattr(layer, "embeddings"))
+    for num_classes, tied_to, message in (
+        (5, "words", r"no layer of that name.*\['items'\]"),
+        (26, "items", r"'items' is \[26, 6\].*needs"),
+        (NUM_CLASSES, table, "a layer .* that is not in this encoder"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_model(encoder=item_encoder(), head=DenseHead(num_classes, tied_to=tied_to, row_offset=1))
+    make_model(head=DenseHead(NUM_CLASSES, tied_to=table, row_offset=1), encoder=foreign)
 
 
 class Momentum(keras.optimizers.Optimizer):

@@ -32,21 +32,22 @@ def test_a_dense_head():
     assert "class tables" in shown and shown["sum of these, about"] == f"{report.peak / 2**20:,.1f} MB"
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_with_a_sampler_a_step_has_rows(shared):
-    model = compiled(layers.DenseHead(L), samplers.Uniform(10, shared=shared, seed=0))
-    rows = 4 * 2 + 10 if shared else 4 * (2 + 10)
-    report = tfxc.memory_report(model, batch_size=4, num_labels=2)
+@pytest.mark.parametrize(
+    ("sampler", "rows"),
+    [
+        (samplers.Uniform(10, seed=0), 4 * (2 + 10)),
+        (samplers.Uniform(10, shared=True, seed=0), 4 * 2 + 10),
+        (samplers.InBatch(10), 4 * 2 + 10),  # from the labels of the batch
+    ],
+    ids=["own", "shared", "batch"],
+)
+def test_with_a_sampler_a_step_has_rows(sampler, rows):
+    report = tfxc.memory_report(compiled(layers.DenseHead(L), sampler), batch_size=4, num_labels=2)
     assert report.step == rows * 4 * D + report.encoder
 
 
 def shared_pair():
     return [sampler(10, shared=True) for sampler in (samplers.Uniform, samplers.LogUniform)]
-
-
-def test_draws_from_the_labels_of_a_batch_are_shared():
-    report = tfxc.memory_report(compiled(layers.DenseHead(L), samplers.InBatch(10)), batch_size=4)
-    assert report.step == (4 + 10) * 4 * D + report.encoder
 
 
 @pytest.mark.parametrize(
@@ -100,16 +101,12 @@ def test_features_of_an_encoded_head_are_kept(tmp_path, monkeypatch):
         model.save(tmp_path / "model.keras")
 
 
-def test_rowwise_adagrad_keeps_a_number_a_class():
-    report = tfxc.memory_report(compiled(layers.DenseHead(L), optimizer=optimizers.RowwiseAdagrad(0.1)))
-    assert 4 * L <= report.slots <= 4 * L + 4 * (8 * D + D) + 100
-
-
 def test_a_bfloat16_table_is_half_as_large_and_its_gradients_are_not():
-    head = layers.DenseHead(L, table_dtype="bfloat16")
-    report = tfxc.memory_report(compiled(head, optimizer=optimizers.RowwiseAdagrad(0.1)))
-    assert report.tables == 2 * L * D and report.step == 4 * L * D + report.encoder
-    assert report.slots <= 4 * L + 4 * (8 * D + D) + 100
+    for dtype, size in (("float32", 4), ("bfloat16", 2)):
+        head = layers.DenseHead(L, table_dtype=dtype)
+        report = tfxc.memory_report(compiled(head, optimizer=optimizers.RowwiseAdagrad(0.1)))
+        assert report.tables == size * L * D and report.step == 4 * L * D + report.encoder
+        assert 4 * L <= report.slots <= 4 * L + 4 * (8 * D + D) + 100  # a number a class
     model = compiled(layers.DenseHead(L, table_dtype="bfloat16"), samplers.Uniform(10, seed=0))
     report = tfxc.memory_report(model, batch_size=4)
     assert report.step == 4 * (1 + 10) * 4 * D + report.encoder
@@ -145,13 +142,14 @@ def test_what_it_needs():
         def call(self, inputs):
             return inputs
 
-    with pytest.raises(ValueError, match="needs a built model"):
-        tfxc.memory_report(tfxc.ExtremeClassifier(Encoder(), layers.DenseHead(5)))
-    with pytest.raises(ValueError, match="takes an ExtremeClassifier, but got DenseHead"):
-        tfxc.memory_report(layers.DenseHead(5))
-    for name in ("batch_size", "num_labels"):
-        with pytest.raises(ValueError, match=f"{name} must be an integer"):
-            tfxc.memory_report(compiled(layers.DenseHead(L)), **{name: 0})
+    for model, options, message in (
+        (tfxc.ExtremeClassifier(Encoder(), layers.DenseHead(5)), {}, "needs a built model"),
+        (layers.DenseHead(5), {}, "takes an ExtremeClassifier, but got DenseHead"),
+        (None, {"batch_size": 0}, "batch_size must be an integer"),
+        (None, {"num_labels": 0}, "num_labels must be an integer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tfxc.memory_report(model, **options)
 
 
 def test_saving_a_large_model_warns_before_it_starts(tmp_path, monkeypatch):
@@ -159,10 +157,7 @@ def test_saving_a_large_model_warns_before_it_starts(tmp_path, monkeypatch):
     model(tf.ones([1, *model.encoder.input_shape[1:]]))
     path = tmp_path / "model.keras"
     monkeypatch.setattr(memory, "_LARGE_SAVE", 1000)
-    with (
-        warnings.catch_warnings(action="error", category=UserWarning),
-        pytest.raises(UserWarning, match="Checkpoint"),
-    ):
+    with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="Checkpoint"):
         model.save(path)
     assert not path.exists()
     with pytest.warns(UserWarning, match="Checkpoint"):

@@ -18,13 +18,7 @@ from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import PADDING
 from tfxc.labels import as_array, labelled_queries, weights_as_array
 from tfxc.metrics.ties import mostly_tied, warned_of_ties
-from tfxc.model.checks import (
-    refuse_class_weight,
-    refuse_consumed,
-    require_finite,
-    require_finite_inputs,
-    require_finite_step,
-)
+from tfxc.model import checks
 from tfxc.model.fit import clean_ranking
 from tfxc.model.growing import begin_anew
 from tfxc.model.inputs import as_tensor, first_input, flatten_reserved, split_inputs, with_matrices
@@ -38,7 +32,7 @@ class BatchMixin:
 
     def make_train_function(self, force=False):
         """Keras calls this before it trains. The step is traced again if the model has another sampler."""
-        refuse_consumed(self)
+        checks.refuse_consumed(self)
         require_sampler(self.classification_loss, self.sampler)
         if self.sampler is not self._trained_with.value:
             self._trained_with, force = Untracked(self.sampler), True
@@ -46,7 +40,7 @@ class BatchMixin:
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, *args, **kwargs):
         """As Keras's ``train_on_batch``; ``class_weight`` is refused."""
-        refuse_class_weight(class_weight)
+        checks.refuse_class_weight(class_weight)
         refuse_batch_on_replicas(self, "train")
         warn_without_refresh(self.sampler)
         x = with_matrices(as_tensor, x)
@@ -55,17 +49,17 @@ class BatchMixin:
                 x, as_array(y), weights_as_array(sample_weight), None, *args, **kwargs
             )
 
+    @clean_ranking()
     def predict_on_batch(self, x):
         refuse_batch_on_replicas(self, "predict")
         self._freshen(x)
-        with clean_ranking():
-            return super().predict_on_batch(with_matrices(as_tensor, x))
+        return super().predict_on_batch(with_matrices(as_tensor, x))
 
+    @clean_errors()
     def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
         x = with_matrices(as_tensor, x)
         self._freshen(x)
-        with clean_errors():
-            return super().test_on_batch(x, as_array(y), weights_as_array(sample_weight), *args, **kwargs)
+        return super().test_on_batch(x, as_array(y), weights_as_array(sample_weight), *args, **kwargs)
 
     def _examples(self, x, y, sample_weight, training):
         """Queries [N, D], labels [N, P], weights [N] or None, and the inputs under the reserved keys."""
@@ -74,38 +68,31 @@ class BatchMixin:
         inputs, reserved = split_inputs(x, self.encoder)
         # Moving averages change before the loss of the batch is known.
         if training and getattr(self.encoder, "non_trainable_weights", ()):
-            inputs = require_finite_inputs(inputs, self.optimizer)
+            inputs = checks.require_finite_inputs(inputs, self.optimizer)
         of_batch, num_classes = self._encoded(inputs, training), self.head.num_classes
         query, labels, sample_weight, where = labelled_queries(of_batch, y, num_classes, sample_weight)
         return query, labels, sample_weight, flatten_reserved(reserved, of_batch, where, num_classes)
 
     def examples(self, x, y) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """A batch as heads and samplers see it, without dropout.
-
-        It returns queries float [N, D], labels int32 [N, P] padded with -1, and example ids [N] or None.
-        """
+        """Queries [N, D], labels int32 [N, P] padded with -1, example ids [N] or None; without dropout."""
         query, labels, _, reserved = self._examples(x, y, None, training=False)
         return query, labels, reserved.get("example_ids")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """The training loss of a batch, over the sampler's candidates or, without a sampler, all classes.
 
-        Terms that a subclass adds count in training only: ``evaluate`` gives the exact loss over all classes,
-        which ``test_step`` computes.
+        Terms that a subclass adds count in training only: ``evaluate`` gives the loss of ``test_step``.
         """
         query, labels, sample_weight, reserved = self._examples(x, y, sample_weight, training)
         if training:
-            query = require_finite(query, "query", self.optimizer)
+            query = checks.require_finite(query, "query", self.optimizer)
         example_ids, loss = reserved.get("example_ids"), self.classification_loss
         losses = example_losses(self.head, loss, query, labels, self.sampler, example_ids, training)
         return loss.reduce(losses, sample_weight)
 
+    @kept_by_graph()
     def train_step(self, data):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
-        with kept_by_graph():
-            return self._step(x, y, sample_weight)
-
-    def _step(self, x, y, sample_weight):
         examples = first_input(x)
         # At the end of data of unknown length Keras begins a step without data, which must not draw either.
         given = tf.nest.flatten(examples, expand_composites=True)[:1]
@@ -127,7 +114,7 @@ class BatchMixin:
             )
             return self.training_logs()
         gradients = tape.gradient(total, variables)
-        with tf.control_dependencies(require_finite_step(total, gradients, variables, self)):
+        with tf.control_dependencies(checks.require_finite_step(total, gradients, variables, self)):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return self.training_logs()
 

@@ -39,10 +39,7 @@ _POOR = {
     SquaredHinge: LSH | RFF | SearchedHardNegatives | Sphere | MIDX | Softmax,
 }
 _SKIPPED = "and the step was skipped: the weights are those from before it."
-_ABOUT_VALUES = (
-    "Look for NaN and infinity in the batch; if there are none, lower the learning rate or clip gradients "
-    "(clipnorm=1.0)."
-)
+_ABOUT_VALUES = "Look for NaN and infinity in the batch; else lower the learning rate or set clipnorm=1.0."
 _ABOUT_GRADIENTS = (
     "The loss is finite: look for a function whose slope is not, such as sqrt(x), log(x) or the length of a "
     "vector at 0, and add a small number there."
@@ -52,10 +49,8 @@ _ABOUT_GRADIENTS = (
 def refuse_consumed(model):
     """Raises ValueError for a model whose weights ``change_classes`` has given to another."""
     if getattr(model, "is_consumed", False):
-        raise ValueError(
-            "change_classes consumed this model; use what it returned: "
-            "model = tfxc.change_classes(model, ...)."
-        )
+        returned = "model = tfxc.change_classes(model, ...)"
+        raise ValueError(f"change_classes consumed this model; use what it returned: {returned}.")
 
 
 def compile_options(options):
@@ -63,8 +58,8 @@ def compile_options(options):
     options = dict(options)
     if options.pop("loss_weights", None) is not None:
         raise ValueError(
-            "loss_weights is not supported: the model has one loss. Weigh examples by fit(..., "
-            "sample_weight=weights); add up several losses by tfxc.head_loss, in a model of your own."
+            "loss_weights is not supported: the model has one loss. Weigh examples by sample_weight=weights "
+            "of fit; add up several losses by tfxc.head_loss, in a model of your own."
         )
     if options.get("jit_compile") is True:
         options["jit_compile"] = False
@@ -89,8 +84,7 @@ def warn_of_poor_draws(head, loss, sampler):
         warn(
             f"{type(sampler).__name__} with {type(loss).__name__}: where this was measured, on a "
             f"{'sparse' if is_sparse else 'dense'} head, the model ranked no better than one of Unigram "
-            f"draws, which are cheaper, and mostly far below it. Take {adaptive}Unigram(counts=...) or all "
-            "labels of the batch, InBatch()."
+            f"draws, which cost less, and mostly far below. Take {adaptive}Unigram(counts=...) or InBatch()."
         )
 
 
@@ -103,9 +97,8 @@ def warn_of_biases(head, loss, sampler):
         return
     if isinstance(loss, GBCE) and sampler is not None:  # all draws weigh one: few classes are pushed
         return
-    outputs, use = (
-        ("num_buckets", "") if isinstance(head, MACHHead) else ("num_classes", "use_bias=True and ")
-    )
+    is_mach = isinstance(head, MACHHead)
+    outputs, use = ("num_buckets", "") if is_mach else ("num_classes", "use_bias=True and ")
     start = "-1.0" if isinstance(loss, SquaredHinge) else f"np.log(labels_per_query / {outputs})"
     warn(
         f"{type(loss).__name__} asks of each class whether it applies, and nearly none does, but the biases "
@@ -125,8 +118,7 @@ def ranking_metrics(given, name, num_classes):
         if not isinstance(metric, RankingMetric | CoverageAtK):
             raise ValueError(
                 f"{name} must be of tfxc.metrics, which take ranked ids, but got {metric!r}. Use "
-                "tfxc.metrics.RecallAtK(10), or PrecisionAtK(1), which is the accuracy where an example has "
-                "one label."
+                "RecallAtK(10), or PrecisionAtK(1), which is the accuracy of examples with one label."
             )
         if metric.name == "loss":
             raise ValueError(f"{name} hold a metric called 'loss', which would hide the loss: rename it.")
@@ -159,19 +151,15 @@ def refuse_optimizer(optimizer, strategy):
 
 def refuse_class_weight(class_weight):
     if class_weight is not None:  # Keras would take the position of the largest label for the class
-        raise ValueError(
-            "class_weight is not supported with class-id labels of this many classes: pass "
-            "sample_weight=weights[labels] instead."
-        )
+        raise ValueError("class_weight is not supported: pass sample_weight=weights[labels] instead.")
 
 
 def refuse_empty(data, name):
     """Raises ValueError for arrays without a row or of different lengths, no batch, or mere sequences."""
     if isinstance(data, Sequences | Split):
         raise ValueError(
-            f"{name} must hold batches, but is {type(data).__name__} of tfxc.data: pass "
-            "sequence_training_dataset(sequences, max_length, batch_size) to fit, and "
-            "sequence_evaluation_dataset(...) to evaluate."
+            f"{name} must hold batches, but is {type(data).__name__} of tfxc.data: make them by "
+            "sequence_training_dataset(sequences, ...) for fit, by sequence_evaluation_dataset for evaluate."
         )
     if data is None:
         is_empty = name == "x"  # Keras would train on nothing
@@ -201,8 +189,7 @@ def warn_of_padding(encoder, labels):
         if share > 0.1:
             warn(
                 f"{share:.0%} of the rows of labels hold class 0 several times, as if padded with 0, which "
-                "would train it as a label of these examples: pad with -1, as by keras.utils.pad_sequences("
-                "labels, value=-1)."
+                "would train it as their label: pad with -1, keras.utils.pad_sequences(labels, value=-1)."
             )
 
 

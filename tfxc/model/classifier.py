@@ -18,15 +18,8 @@ from tfxc._keras.training import (
 from tfxc.arguments import positive_int, require_count
 from tfxc.cluster.place import place
 from tfxc.layers.head import Head
+from tfxc.model import checks
 from tfxc.model.batch import BatchMixin
-from tfxc.model.checks import (
-    compile_options,
-    ranking_metrics,
-    refuse_consumed,
-    refuse_optimizer,
-    warn_of_biases,
-    warn_of_poor_draws,
-)
 from tfxc.model.fit import (
     bound_arguments,
     clean_ranking,
@@ -44,7 +37,6 @@ from tfxc.model.inputs import (
     ranking_inputs,
     refuse_raw_names,
     split_inputs,
-    wanted_rows,
 )
 from tfxc.model.saving import SavingMixin
 from tfxc.model.step import build_parts, check_kinds, check_loss, require_sampler
@@ -64,10 +56,9 @@ class ExtremeClassifier(
     ``evaluate`` gives the exact loss over all classes and the ranking metrics, ``predict`` the best ``k``
     classes. All classes are streamed in blocks: nothing holds a ``[B, L]`` tensor.
 
-    Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X], or in a batch
-    of a data set [1, X] for all of it, padded with -1, that ``evaluate`` and ``predict`` do not rank (items
-    already seen); and ``"example_ids"``, ids of the training examples [B] ([B, T] for sequences), for
-    samplers that read them.
+    Inputs: the encoder's. A dict may carry the reserved keys ``"exclude"``: class ids [B, X] padded with -1,
+    or in a batch of a data set [1, X] for all of it, that ``evaluate`` and ``predict`` do not rank; and
+    ``"example_ids"``, integers [B] ([B, T] for sequences), for samplers that read them.
 
     Labels: class ids [B] or [B, P] padded with -1; for an encoder that gives [B, T, D], [B, T] or
     [B, T, P], where -1 also masks a position. RaggedTensor and SparseTensor (ids as values) too.
@@ -79,8 +70,7 @@ class ExtremeClassifier(
         sampler: None for all classes, or a ``tfxc.samplers`` sampler.
         k: how many classes ``predict`` returns, at least 1; all of them if there are fewer.
         class_names: None or the L raw names of the classes, in id order; kept with the saved model. Bytes are
-            taken as UTF-8. Or a ``tfxc.data.GrowingVocabulary`` of capacity L, whose names come while the
-            model trains, from batches of names.
+            taken as UTF-8. Or a ``tfxc.data.GrowingVocabulary`` of capacity L, for training on names.
 
     Returns:
         From ``predict``: ``{"ids": int32 [B, k], "scores": float32 [B, k]}``, best first; id -1 where fewer
@@ -159,21 +149,21 @@ class ExtremeClassifier(
 
     def compile(self, optimizer="rmsprop", loss=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's ``compile``; the loss is one of ``tfxc.losses``, the metrics of ``tfxc.metrics``."""
-        refuse_consumed(self)
+        checks.refuse_consumed(self)
         check_loss(self.head, loss)
         require_sampler(loss, self.sampler)
-        warn_of_poor_draws(self.head, loss, self.sampler)
-        warn_of_biases(self.head, loss, self.sampler)
-        options = compile_options(kwargs)
+        checks.warn_of_poor_draws(self.head, loss, self.sampler)
+        checks.warn_of_biases(self.head, loss, self.sampler)
+        options = checks.compile_options(kwargs)
         num_classes = self.head.num_classes
-        plain = ranking_metrics(metrics, "metrics", num_classes)
-        weighted = ranking_metrics(weighted_metrics, "weighted_metrics", num_classes)
+        plain = checks.ranking_metrics(metrics, "metrics", num_classes)
+        weighted = checks.ranking_metrics(weighted_metrics, "weighted_metrics", num_classes)
         ranking = {"metrics": plain or None, "weighted_metrics": weighted or None}
         drop_compiled_metrics(self)
         super().compile(optimizer=optimizer, loss=loss, **ranking, **options)
         self._forget_computed()
         try:
-            refuse_optimizer(self.optimizer, self.distribute_strategy)
+            checks.refuse_optimizer(self.optimizer, self.distribute_strategy)
         except ValueError:
             forget_compile(self)
             raise
@@ -189,8 +179,8 @@ class ExtremeClassifier(
     def fit(self, x=None, *args, **kwargs):
         """As Keras's ``fit``; ``class_weight`` is refused. An error begins with what is wrong.
 
-        A sampler with an index gets a ``SamplerRefresh``, which tells when, unless the callbacks have one. A
-        ``FitCallback``, such as ``BackupAndRestore``, surrounds the call and may change its arguments.
+        A sampler with an index gets a ``SamplerRefresh``, unless the callbacks have one. A ``FitCallback``,
+        such as ``BackupAndRestore``, surrounds the call and may change its arguments.
         """
         arguments = bound_arguments(super().fit, x, *args, **kwargs)
         require_ready(self, arguments)
@@ -224,7 +214,6 @@ class ExtremeClassifier(
                 raise ValueError(_NO_BATCH) from error
 
     def _with_fresh_cache(self, method, *args, **kwargs):
-        """Calls a method of Keras's that takes callbacks."""
         arguments = bound_arguments(method, *args, **kwargs)
         arguments["callbacks"] = with_fresh_cache(arguments.get("callbacks"), self.head)
         return method(**arguments)
@@ -269,8 +258,8 @@ class ExtremeClassifier(
             ValueError: for another k, if ``exclude`` comes twice, or as ``Head.top_k``.
         """
         require_count(k, "k", self.head.num_classes)
-        inputs, exclude, allow = ranking_inputs(inputs, self.encoder, exclude, allow)
-        where = wanted_rows(attributes, where)
+        given = ranking_inputs(inputs, self.encoder, exclude, allow, attributes, where)
+        inputs, exclude, allow, where = given
         fresh = self._freshen(inputs)
         if not self.built:
             return self._rank(inputs, k, exclude, allow, training, attributes, where)
@@ -290,7 +279,7 @@ class ExtremeClassifier(
 
     def _encoded(self, inputs, training):
         """The encoder's output; the first call builds head and sampler."""
-        refuse_consumed(self)
+        checks.refuse_consumed(self)
         if self.vocabulary is not None:
             refuse_raw_names(inputs)
         query = encoded(self.encoder, inputs, training)

@@ -5,18 +5,8 @@ import inspect
 
 import tensorflow as tf
 
-from tfxc._keras import refuse_keras_3
+from tfxc._keras import refuse_keras_3, training
 from tfxc._keras.optimizers import build_optimizer
-from tfxc._keras.training import (
-    LogFreeCallback,
-    forget_validation_data,
-    is_compiled,
-    list_of_callbacks,
-    refuse_callbacks_that_keep_the_lowest,
-    refuse_on_replicas,
-    steps_are_remote,
-    steps_per_execution,
-)
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.cluster.place import check_data
 from tfxc.fit_callback import FitCallback
@@ -58,26 +48,25 @@ def require_ready(model, arguments):
     warn_of_padding(model.encoder, arguments.get("y"))
     if isinstance(arguments.get("x"), tf.data.Dataset):
         arguments.setdefault("shuffle", False)  # Keras warns that its default has no effect on a data set
-    arguments["callbacks"] = list_of_callbacks(arguments.get("callbacks"))
-    if not is_compiled(model):
+    arguments["callbacks"] = training.list_of_callbacks(arguments.get("callbacks"))
+    if not training.is_compiled(model):
         raise ValueError("The model has no optimizer and no loss yet: call compile(...) before fit.")
-    forget_validation_data(model)
+    training.forget_validation_data(model)
     model._build_on(arguments.get("x"))
     if model.built:  # slots that are made while the first step is traced would have it traced twice
         with model.distribute_strategy.scope():
             model._build_parts(model.head.query_dim)
             build_optimizer(model.optimizer, model.trainable_variables)
         model.head.check(optimizer=model.optimizer)
-    refuse_on_replicas(model)
-    refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])
+    training.refuse_on_replicas(model)
+    training.refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])
     warn_without_mining(model.sampler, arguments["callbacks"])
-    if steps_are_remote(model):
+    if training.steps_are_remote(model):
         check_data(arguments.get("x"))
 
 
 def with_own_callbacks(model, callbacks):
-    """The callbacks of a ``fit`` with those that the model adds to them."""
-    is_remote = steps_are_remote(model)  # then Keras refuses callbacks that look at batches
+    is_remote = training.steps_are_remote(model)  # then Keras refuses callbacks that look at batches
     callbacks = with_refresh(callbacks, model.sampler, model.head, EPOCH if is_remote else AUTO)
     callbacks = with_fresh_cache(callbacks, model.head)
     growth = [] if model.vocabulary is None else [Growth()]  # the last, to change the data that others gave
@@ -86,7 +75,6 @@ def with_own_callbacks(model, callbacks):
 
 @contextlib.contextmanager
 def joined_by_callbacks(model, arguments):
-    """The contexts of all callbacks that join a ``fit``, see ``FitCallback``."""
     with clean_errors(), contextlib.ExitStack() as stack:
         for callback in arguments["callbacks"]:
             if isinstance(callback, FitCallback):
@@ -100,7 +88,7 @@ def joined_by_callbacks(model, arguments):
         yield
 
 
-class FitPosition(LogFreeCallback, FitCallback):
+class FitPosition(training.LogFreeCallback, FitCallback):
     """Follows a training. An error that stops it names batch and epoch, from 1 as in the progress bar."""
 
     def __init__(self):
@@ -110,7 +98,7 @@ class FitPosition(LogFreeCallback, FitCallback):
     def __str__(self):
         step = self._step
         if not isinstance(step, str):
-            first, last = step + 1, step + steps_per_execution(self.model)
+            first, last = step + 1, step + training.steps_per_execution(self.model)
             step = f"batch {first}" if first == last else f"one of the batches {first} to {last}"
         return f"{step} of epoch {self._epoch}"
 

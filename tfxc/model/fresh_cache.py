@@ -38,9 +38,8 @@ class FreshMixin:
             self._build_on(x)
             if not self.built:
                 raise ValueError(
-                    f"{type(self.head).__name__} computes its class vectors before they are read, but the "
-                    "model is not built, and a generator is not read to build it: call the model on one "
-                    "batch first, or start the encoder with a keras.Input."
+                    f"{type(self.head).__name__} computes class vectors of a built model, and a generator is "
+                    "not read to build it: call the model on one batch first, or give the encoder an Input."
                 )
         return self.head.freshen()
 
@@ -55,8 +54,8 @@ class FreshCache(LogFreeCallback, FitCallback):
     @contextlib.contextmanager
     def during_fit(self, model, arguments):
         yield
-        # Averages may have taken the place of the weights. And a step counts itself before it changes them: a
-        # cache that a thread made meanwhile, to rank, is older than it says.
+        # Averages may have taken the place of the weights. And a step counts itself before it changes them:
+        # a cache that a thread made meanwhile, to rank, is older than it says.
         expire_class_vectors(model.head)
 
     def on_test_begin(self, logs=None):

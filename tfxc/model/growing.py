@@ -50,19 +50,12 @@ class Growth(LogFreeCallback, FitCallback):
 def require_growing(model):
     """Raises ValueError for a model whose classes cannot get other names while it trains."""
     if model.distribute_strategy.num_replicas_in_sync > 1 or steps_are_remote(model):
-        raise ValueError(
-            "A model with a GrowingVocabulary trains on one device: make it outside of a strategy."
-        )
+        raise ValueError("A GrowingVocabulary trains on one device: make the model outside of a strategy.")
     if not isinstance(model.head, DenseHead):
-        raise ValueError(
-            "A GrowingVocabulary needs a tfxc.layers.DenseHead, which has a row for each class, but the head "
-            f"is of {type(model.head).__name__}."
-        )
+        kind = type(model.head).__name__
+        raise ValueError(f"A GrowingVocabulary needs a tfxc.layers.DenseHead, but the head is of {kind}.")
     if not model.built:
-        raise ValueError(
-            "A model with a GrowingVocabulary must tell the width of its queries: begin its encoder with a "
-            "keras.Input."
-        )
+        raise ValueError("A GrowingVocabulary needs a built model: begin the encoder with a keras.Input.")
     num_classes = model.head.num_classes
     short = [own.name for own in embeddings_of(model.encoder) if own.embeddings.shape[0] == num_classes]
     if short or tied_row_offset(model.head) == 0:
@@ -85,10 +78,7 @@ def _require_own(model):
     if vocabulary.owner() not in (None, model):
         gc.collect()  # it may be a model that nobody holds any more, as where a cell of a notebook runs again
     if vocabulary.owner() not in (None, model):
-        raise ValueError(
-            "The GrowingVocabulary belongs to another model, whose training changes its names: make one for "
-            "each model."
-        )
+        raise ValueError("This GrowingVocabulary belongs to another model: make one for each model.")
     vocabulary.owner = weakref.ref(model)
 
 
@@ -97,30 +87,25 @@ def _require_names(arguments):
     if not isinstance(given, tf.data.Dataset):
         kind = "an array" if tf.is_tensor(given) else type(given).__name__  # texts are tensors by now
         raise ValueError(
-            "A model with a GrowingVocabulary is fitted to a tf.data.Dataset of batches of names, but got "
-            f"{kind}. Make one by tf.data.Dataset.from_generator, for example."
+            f"With a GrowingVocabulary fit takes a tf.data.Dataset of batches of names, but got {kind}: "
+            "make one, for example by tf.data.Dataset.from_generator."
         )
     for callback in arguments["callbacks"]:
         if getattr(callback, "restore_best_weights", False):
-            raise ValueError(
-                f"{type(callback).__name__}(restore_best_weights=True) would put back the rows of names that "
-                "have gone since: leave it out."
-            )
+            name = f"{type(callback).__name__}(restore_best_weights=True)"
+            raise ValueError(f"{name} would put back rows of names that have gone since: leave it out.")
 
 
 def begin_anew(model, rows):
     """Has class ids [R], which get other names with this step, begin anew.
 
     A spare row stays as it was built. Another becomes one such as a random initializer built the table of.
-    (From the mean of all rows, new names would rank alike for long.) Biases, and tables built otherwise, of
-    given vectors, get the mean of rows all over the table. Slots in the optimizer and counts in the sampler
-    become 0.
+    (From the mean of all rows, new names would rank alike for long.) Biases, and tables built of given
+    vectors, get the mean of rows all over the table. Slots of the optimizer and counts become 0.
     """
     vocabulary = model.vocabulary
     if vocabulary is None:
-        raise ValueError(
-            "The batch names new classes, but the model has no GrowingVocabulary: give it as class_names."
-        )
+        raise ValueError("The batch names new classes: give the model its GrowingVocabulary as class_names.")
     used = tf.boolean_mask(rows, rows < vocabulary.num_given)
     vocabulary.num_given.assign(tf.reduce_max(tf.concat([vocabulary.num_given[tf.newaxis], rows + 1], 0)))
     with tf.control_dependencies([rows]):  # at the end of data Keras begins a step without data

@@ -37,8 +37,8 @@ def split_inputs(inputs, encoder):
     reserved = {name: inputs[name] for name in _RESERVED if name in inputs}
     if len(rest) == 1 and not _takes_dict(encoder, *rest):
         rest = next(iter(rest.values()))
-    if "exclude" in reserved:
-        reserved["exclude"] = _padded(reserved["exclude"])
+    if isinstance(reserved.get("exclude"), tf.SparseTensor | tf.RaggedTensor):
+        reserved["exclude"] = pad_labels(reserved["exclude"])
     return rest, reserved
 
 
@@ -62,28 +62,24 @@ def _plain(part):
         ) from error
 
 
-def ranking_inputs(inputs, encoder, exclude, allow):
-    """The tensors that ``rank`` reads: the encoder's inputs, class ids to exclude and to allow, or None."""
+def ranking_inputs(inputs, encoder, exclude, allow, attributes, where):
+    """The tensors that ``rank`` reads: the encoder's inputs, class ids to exclude and to allow, or None.
+
+    And what a request wants of attributes, as tensors: lists would be traced each time.
+    """
     inputs, reserved = split_inputs(plain_inputs(inputs), encoder)
     if exclude is not None and "exclude" in reserved:
-        raise ValueError(
-            "rank got exclude both among the inputs and beside them: join them as exclude= [B, X]."
-        )
+        raise ValueError("rank got exclude both among the inputs and beside them: join them, [B, X].")
     inputs = tf.nest.map_structure(as_tensor, inputs)
     # Ids are checked here: a graph that was traced for several shapes does not know their rank.
     exclude = padded_ids(reserved.get("exclude", exclude), "exclude")
-    return inputs, exclude, padded_ids(allow, "allow")
+    where = attributes.rows(where) if isinstance(attributes, Attributes) else where
+    return inputs, exclude, padded_ids(allow, "allow"), where
 
 
 def refuse_raw_names(inputs):
-    """Raises ValueError for inputs of an encoder that are names, not yet ids."""
     if any(getattr(part, "dtype", None) == tf.string for part in tf.nest.flatten(inputs)):
         raise ValueError("The inputs hold names: pass model.vocabulary.encoded(dataset), which holds ids.")
-
-
-def wanted_rows(attributes, where):
-    """What a request wants of attributes, as tensors: lists would be traced each time."""
-    return attributes.rows(where) if isinstance(attributes, Attributes) else where
 
 
 def first_input(inputs):
@@ -97,20 +93,12 @@ def _without_reserved(inputs):
     if not rest:
         raise ValueError(
             f"The inputs hold {list(inputs)} alone, which the model reads itself: nothing is left for the "
-            "encoder. If it has an input of such a name, rename it, keras.Input(..., name=...)."
+            "encoder. Rename its inputs of such a name, keras.Input(..., name=...)."
         )
     return rest
 
 
-def _padded(exclude):
-    """Ids to leave out as a dense tensor; ``flatten_reserved`` refuses what is not of that kind."""
-    if isinstance(exclude, tf.SparseTensor | tf.RaggedTensor):
-        return pad_labels(exclude)
-    return tf.convert_to_tensor(exclude)
-
-
 def _takes_dict(encoder, name):
-    """Whether an encoder takes the input of that name in a dict."""
     if getattr(encoder, "inputs", None):
         return isinstance(getattr(encoder, "input", None), dict)
     called_with = shape_called_with(encoder)
@@ -126,22 +114,14 @@ def _warn_of_misspelt(inputs, encoder):
     own |= set(by_key if isinstance(by_key, dict) else ())
     taken = sorted(own & set(_RESERVED) & set(inputs))
     if taken:
-        raise ValueError(
-            f"The encoder has inputs called {taken}, which the model reads itself and does not hand on: "
-            "rename them, keras.Input(..., name=...)."
-        )
+        raise ValueError(f"The encoder has inputs called {taken}, which the model reads itself: rename them.")
     if "allow" in inputs and "allow" not in own:
-        raise ValueError(
-            "Inputs may hold 'exclude', but not 'allow': pass it to model.rank(..., allow=) or to an export."
-        )
+        raise ValueError("Inputs may hold 'exclude', but not 'allow': pass it to model.rank or an export.")
     for name in set(map(str, inputs)) - set(_RESERVED) - own:
         meant = difflib.get_close_matches(name, _RESERVED, n=1, cutoff=0.75)
         if meant:  # other inputs that the encoder does not read do no harm
-            warnings.warn(
-                f"Nothing reads the input {name!r}: the encoder has no input of that name. The model reads "
-                f"{meant[0]!r}: is that what you mean?",
-                stacklevel=2,
-            )
+            text = f"Nothing reads the input {name!r}. The model reads {meant[0]!r}: is that what you mean?"
+            warnings.warn(text, stacklevel=2)
 
 
 def flatten_reserved(reserved, query, where, num_classes):
@@ -225,14 +205,10 @@ def _first_row(part):
 
 
 def encoded(encoder, inputs, training):
-    """The queries of an encoder, [B, D] or [B, T, D]; ``check_queries`` tells what it may give."""
+    """The queries of an encoder, floats [B, D] or [B, T, D]; ValueError for an output of another kind."""
     inputs = kept_integers(encoder, inputs_read_by(encoder, inputs))
     with kept_by_graph():  # swish has a custom gradient
-        return check_queries(encoder(inputs, training=training))
-
-
-def check_queries(query):
-    """The output of an encoder; ValueError for several, another number of dimensions, or no floats."""
+        query = encoder(inputs, training=training)
     if not tf.is_tensor(query) or not hasattr(query, "shape"):
         raise ValueError(f"{_WANTED}, but gave a {type(query).__name__}.")
     if not query.dtype.is_floating or query.shape.rank not in (2, 3):

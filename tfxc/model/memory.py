@@ -48,27 +48,19 @@ class MemoryReport(NamedTuple):
         return self.encoder + self.tables + self.indices + self.slots + self.step
 
     def __str__(self):
-        parts = {**self._asdict(), "peak": self.peak}
-        titles = {
-            "encoder": "encoder",
-            "tables": "class tables",
-            "indices": "indices and connections",
-            "slots": "optimizer",
-            "step": "a training step adds, about",
-            "peak": "sum of these, about",
-            "save": "model.save, about",
-        }
-        return "\n".join(f"{title:<30}{parts[name] / 2**20:>12,.1f} MB" for name, title in titles.items())
+        titles = "encoder", "class tables", "indices and connections", "optimizer"
+        titles += "a training step adds, about", "sum of these, about", "model.save, about"
+        rows = zip(titles, (*self[:-1], self.peak, self.save), strict=True)
+        return "\n".join(f"{title:<30}{number / 2**20:>12,.1f} MB" for title, number in rows)
 
 
 def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1) -> MemoryReport:
     """The memory of a model: tables, indices, optimizer, and an estimate of what a training step adds.
 
-    If the model is compiled and has not trained yet, the optimizer's slots are made here, as the first step
-    would make them. A step that scores all classes has one or two gradients as large as the tables. A step
-    with a sampler has a row for each candidate: ``batch_size · (num_labels + S)``, or
-    ``batch_size · num_labels + S`` if queries share the candidates. What the encoder computes in between is
-    left out.
+    If a compiled model has not trained yet, the optimizer's slots are made here. A step that scores all
+    classes has one or two gradients as large as the tables. A step with a sampler has a row for each
+    candidate: ``batch_size · (num_labels + S)``, or ``batch_size · num_labels + S`` if queries share the
+    candidates. What the encoder computes in between is left out.
 
     Args:
         model: a built ``ExtremeClassifier``.
@@ -93,25 +85,19 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
     refuse_consumed(model)
     if not model.built:
         raise ValueError(
-            "memory_report needs a built model: call it on a batch, or give the encoder an Input."
+            "memory_report needs a built model: call it on a batch, or give its encoder an Input."
         )
     of_encoder = set(map(id, variables_of(model.encoder)))
     tables = _size(own for own in model.head.trainable_weights if id(tf_variable(own)) not in of_encoder)
     encoder = _size(model.encoder.weights)
     if is_compiled(model):
         build_optimizer(model.optimizer, model.trainable_variables)
-    slots = _slots(model)
     of_sampler = [] if model.sampler is None else model.sampler.weights
     weights = [*model.encoder.weights, *model.head.weights, *of_sampler]
-    everything = _size(weights) + _size_of_features(model.head)
-    return MemoryReport(
-        encoder=encoder,
-        tables=tables,
-        indices=everything - encoder - tables,
-        slots=slots,
-        step=_gradients_of_classes(model, batch_size, num_labels) + _gradients_of_encoder(model.encoder),
-        save=_COPIES_OF_A_SAVE * (everything + slots),
-    )
+    kept, slots = _size(weights) + _size_of_features(model.head), _slots(model)
+    step = _gradients_of_classes(model, batch_size, num_labels) + _gradients_of_encoder(model.encoder)
+    save = _COPIES_OF_A_SAVE * (kept + slots)
+    return MemoryReport(encoder, tables, kept - encoder - tables, slots, step, save)
 
 
 def warn_of_large_save(model):
@@ -150,7 +136,6 @@ def _pieces(weight):
 
 
 def _slots(model):
-    """Bytes of the variables that the optimizer has made so far."""
     return _size(variables_of_optimizer(model.optimizer)) if is_compiled(model) else 0
 
 
@@ -164,10 +149,9 @@ def _gradients_of_classes(model, batch_size, num_labels):
         # These heads make one gradient of the whole; elsewhere the share of the labels makes a second.
         head = getattr(model.head, "head", model.head)  # of a wrapper
         is_one = isinstance(head, DenseHead | UniformSparseHead | MACHHead) and tied_row_offset(head) is None
-        buckets = 0  # the logits and log-probabilities of MACH's, and the gradients of both
-        if isinstance(head, MACHHead):
-            buckets = 4 * 4 * batch_size * head.num_repetitions * head.num_buckets
-        return _size(trained, least=4) * (1 if is_one else 2) + buckets
+        num_buckets = head.num_repetitions * head.num_buckets if isinstance(head, MACHHead) else 0
+        # MACH has logits and log-probabilities of its buckets, and the gradients of both.
+        return _size(trained, least=4) * (1 if is_one else 2) + 4 * 4 * batch_size * num_buckets
     num_drawn, shared = _draws(sampler, batch_size, num_labels)
     rows = batch_size * num_labels + num_drawn * (1 if shared else batch_size)
     of_classes = {id(weight) for weight in listed}

@@ -70,11 +70,7 @@ class SavingMixin:
 
     @property
     def class_names(self) -> Sequence[str] | Any:
-        """The raw names of the classes in id order, or None.
-
-        They may be ten million, so no config holds them: ``copy.deepcopy(model)`` has them,
-        ``keras.models.clone_model(model)`` does not.
-        """
+        """The raw names of the classes in id order, or None. No config holds them: they may be millions."""
         return self._names.value if self.vocabulary is None else self.vocabulary.names
 
     @property
@@ -108,7 +104,6 @@ class SavingMixin:
         return config
 
     def compile_from_config(self, config):
-        """Keras calls this when it loads a compiled model."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             build_optimizer(self.optimizer, self.trainable_variables)
@@ -116,8 +111,7 @@ class SavingMixin:
     def save(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
 
-        It warns before it starts if that takes more than 4 GB of memory, and says what takes less. A file of
-        HDF5, or a model over several machines, could not be loaded: ValueError.
+        It warns first if that takes more than 4 GB of memory. ValueError for a file that could not be loaded.
         """
         refuse_consumed(self)
         refuse_unloadable(self, filepath, kwargs.get("save_format"), whole=True)
@@ -137,8 +131,16 @@ class SavingMixin:
     def load_weights(self, filepath, *args, **kwargs):
         """As Keras's ``load_weights``. Class vectors are computed anew from the head's features."""
         refuse_consumed(self)
-        with explained_mismatch():
+        try:
             status = super().load_weights(filepath, *args, **kwargs)
+        except ValueError as error:
+            if "expected" not in str(error):
+                raise
+            raise ValueError(
+                f"{error} The file is of a model with other parts. If the sampler differs, or for the "
+                "encoder alone: load_weights(..., skip_mismatch=True). If the classes differ: load the whole "
+                "model and call tfxc.change_classes(model, names)."
+            ) from error
         expire_class_vectors(self.head)
         follow_weights(self)
         if self.vocabulary is not None and not len(self.vocabulary):
@@ -160,10 +162,9 @@ class SavingMixin:
         }
 
     def get_state_tree(self, value_format="backend_tensor"):
-        """Keras 3 calls this when it writes a file of Orbax.
+        """Keras 3 calls this when it writes a file of Orbax. A variable goes by its place in a group.
 
-        A variable goes by its place in a group: in a loaded model, layers within others may have other paths,
-        and Keras passes over a variable that it does not find by its path.
+        In a loaded model inner layers may have other paths, and Keras passes over what it does not find.
         """
         refuse_consumed(self)
         value_of = (lambda own: own.numpy()) if value_format == "numpy_array" else (lambda own: own)
@@ -193,7 +194,6 @@ class SavingMixin:
         return super().weights
 
     def _trackable_children(self, *args, **kwargs):
-        """What a ``tf.train.Checkpoint`` writes or reads."""
         refuse_consumed(self)
         return super()._trackable_children(*args, **kwargs)
 
@@ -204,10 +204,8 @@ def checked_names(class_names, num_classes):
         return Untracked(None)
     if isinstance(class_names, GrowingVocabulary):
         if class_names.capacity != num_classes:
-            raise ValueError(
-                f"The vocabulary has {class_names.capacity} rows, but the head {num_classes} classes: make "
-                "the head with vocabulary.capacity."
-            )
+            differ = f"The vocabulary has {class_names.capacity} rows, but the head {num_classes} classes"
+            raise ValueError(f"{differ}: make the head with vocabulary.capacity.")
         return Untracked(class_names)
     array = names_array(class_names, "class_names")
     if len(array) != num_classes:
@@ -230,21 +228,6 @@ def written_aside(filepath, overwrite=True, **kwargs):
     return contextlib.nullcontext(filepath) if in_place else atomic_write(name)
 
 
-@contextlib.contextmanager
-def explained_mismatch():
-    """Adds the likely causes to the error of Keras about weights that do not fit a model."""
-    try:
-        yield
-    except ValueError as error:
-        if "expected" not in str(error):
-            raise
-        raise ValueError(
-            f"{error} The file is of a model with other parts. If the sampler differs, or for the encoder "
-            "alone: load_weights(..., skip_mismatch=True). If the classes differ: load the whole model and "
-            "call tfxc.change_classes(model, names)."
-        ) from error
-
-
 def refuse_unloadable(model, filepath, save_format, whole):
     """Raises ValueError for a file that ``save`` (``whole``) or ``save_weights`` writes, but none reads."""
     name = os.fspath(filepath)
@@ -253,15 +236,12 @@ def refuse_unloadable(model, filepath, save_format, whole):
     own_format = is_keras or is_hdf5 or save_format == "keras" or (whole and save_format is None)
     if own_format:
         require_one_machine(model, f"and {name!r} would load into nothing else")
-    if whole and is_hdf5:
+    is_folder = SAVES_TO_FOLDERS and not is_keras and save_format in (None, "tf")
+    if whole and (is_hdf5 or is_folder):
+        kind = "file of HDF5" if is_hdf5 else "folder in TensorFlow's format"
         raise ValueError(
-            f"{name!r} would be a file of HDF5, which keeps too little of a model to load it: "
-            'save to "model.keras", or the weights alone by save_weights("model.weights.h5").'
-        )
-    if whole and SAVES_TO_FOLDERS and not is_keras and save_format in (None, "tf"):
-        raise ValueError(
-            f"{name!r} would be a folder in TensorFlow's format, from which a model of tfxc does not load: "
-            'save to "model.keras"; to serve it call model.export.'
+            f"{name!r} would be a {kind}, which keeps too little of a model to load it: save to "
+            '"model.keras", or the weights alone by save_weights("model.weights.h5"); to serve it, export.'
         )
     if own_format and (weight := unreadable_weight(model)) is not None:
         raise ValueError(

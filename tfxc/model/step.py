@@ -32,15 +32,13 @@ def head_loss(
 
     ``ExtremeClassifier`` computes the same in a training step. Call it in models of your own: in the
     ``compute_loss`` of a ``tfrs.Model`` or ``keras.Model``, in a ``train_step`` or a plain loop, beside other
-    losses. Keep head and sampler in attributes of the model, so that Keras tracks them; where these are named
-    ``head`` and ``sampler``, ``SamplerRefresh``, ``SparseEvolution`` and ``HardNegativeMining`` find them
-    too. Give the sampler in training only: without it the loss is the exact one. Under a ``tf.distribute``
-    strategy each replica gets its share of the mean, since gradients are summed; build head and sampler in
-    the strategy's scope.
+    losses. Keep head and sampler in attributes of the model, so that Keras tracks them: callbacks find those
+    named ``head`` and ``sampler``. Give the sampler in training only: without it the loss is the exact one.
+    Build both in the scope of a ``tf.distribute`` strategy: there each replica gets its share of the mean.
 
     Args:
-        head: a head of ``tfxc.layers``; built for the width of the queries if it is not yet.
-        loss: a loss of ``tfxc.losses``.
+        head: one of ``tfxc.layers``; built for the width of the queries if it is not yet.
+        loss: one of ``tfxc.losses``.
         query: float [B, D], or [B, T, D] for sequences.
         labels: class ids [B] or [B, P], padded with -1; for sequences [B, T] or [B, T, P], where -1 also
             masks a position. RaggedTensor and SparseTensor (ids as values) too.
@@ -55,8 +53,7 @@ def head_loss(
 
     Raises:
         ValueError: for a head, a loss or a sampler of another kind, or that do not fit together; for queries
-            of another rank; for labels that are not integers, or of a shape that does not fit the queries;
-            for a dict of weights.
+            or labels of another shape, labels that are not integers, or a dict of weights.
         tf.errors.InvalidArgumentError: for an id outside [-1, L).
 
     Example:
@@ -92,8 +89,8 @@ def check_kinds(head, sampler):
         raise ValueError(f"sampler must be None or one of tfxc.samplers, as MIDX(100), but got {sampler!r}.")
     if sampler is not None and sampler.built and sampler.num_classes != head.num_classes:
         raise ValueError(
-            f"The sampler is built for {sampler.num_classes} classes, but the head has "
-            f"{head.num_classes}: give each model a sampler of its own."
+            f"The sampler is built for {sampler.num_classes} classes, but the head has {head.num_classes}: "
+            "give each model a sampler of its own."
         )
     head.check(sampler=sampler)
 
@@ -102,8 +99,8 @@ def check_loss(head, loss):
     """Raises ValueError unless the loss is one of ``tfxc.losses`` that the head can use."""
     if not isinstance(loss, ClassificationLoss):
         raise ValueError(
-            f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}. "
-            "Use tfxc.losses.SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
+            f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}: "
+            "SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
         )
     head.check(loss=loss)
 
