@@ -17,10 +17,7 @@ def class_ids(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (
-            {"a", "b"},
-            "must be a list of names in the order of the class ids, but are set.* sorted.names. of a set",
-        ),
+        ({"a", "b"}, "must be a list of names in the order .*, but are set.* sorted.names. of a set"),
         ({"a": 0}, "but are dict"),
         (Vocabulary(["a", "b"]), "but are Vocabulary. Pass the names of a tfxc.data.Vocabulary"),
         (pd.DataFrame({"name": ["a", "b"]}), "but are DataFrame"),

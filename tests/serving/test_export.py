@@ -24,6 +24,11 @@ from tfxc.samplers import MIDX
 from tfxc.search import InvertedIndex, faiss_index
 from tfxc.serving import servable
 
+
+def long_traced(test):
+    return pytest.mark.long(pytest.mark.traced(test))
+
+
 READ = """
 import sys
 for name in ("tfxc", "keras", "tf_keras"):
@@ -59,6 +64,13 @@ def served_elsewhere(tmp_path_factory):
 
         yield served
         process.stdin.close()
+
+
+NAMES = [f"item {i} é" for i in range(NUM_CLASSES)]
+
+
+def named(encoder, head=None, class_names=NAMES, k=5):
+    return tfxc.ExtremeClassifier(encoder, head or DenseHead(NUM_CLASSES), k=k, class_names=class_names)
 
 
 def attributes_of(num_classes):
@@ -118,13 +130,11 @@ def signature_of(path):
     return saved.meta_graphs[0].signature_def["serving_default"]
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_the_file_holds_defaults_and_the_table_once(tmp_path):
-    num_classes = 5000
-    parts = {"encoder": item_encoder(num_classes)}
-    parts["head"] = DenseHead(num_classes, tied_to="items", row_offset=1)
-    model = make_model(MIDX(4, num_codewords=4), **parts, k=7, run_eagerly=True)
+    num_classes, sampler = 5000, MIDX(4, num_codewords=4)
+    head = DenseHead(num_classes, tied_to="items", row_offset=1)
+    model = make_model(sampler, head=head, encoder=item_encoder(num_classes), k=7, run_eagerly=True)
     model.fit(np.array([[1, 2]]), np.array([[3, 4]]), verbose=0)
     model.export(tmp_path / "1")
     signature = signature_of(tmp_path / "1")
@@ -139,8 +149,7 @@ def test_the_file_holds_defaults_and_the_table_once(tmp_path):
     assert not (tmp_path / "1" / "assets.extra").exists()
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.parametrize("kind", long_after(1, "plain", "indexed"))
 def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere(request, kind):
     model, *_, path = request.getfixturevalue({"plain": "exported", "indexed": "indexed"}[kind])
@@ -161,27 +170,22 @@ def test_a_second_signature_needs_no_options_and_has_a_row_an_example_everywhere
 def test_a_model_that_has_diverged_leaves_the_export_of_before(tmp_path, exported):
     shutil.copytree(exported[1], tmp_path / "1")
     model, before = make_model(), (tmp_path / "1" / "saved_model.pb").read_bytes()
-    bias = tf_variable(model.head.bias)
-    for wrong in (tf_variable(model.encoder.weights[0]), model.head.table_variable, bias):
+    for wrong in (*map(tf_variable, [model.encoder.weights[0], model.head.bias]), model.head.table_variable):
         kept = wrong.numpy()
         wrong[4].assign(tf.fill(wrong.shape[1:], float("nan")))
         with pytest.raises(ValueError, match="NaN in row 4: training has diverged. Nothing was exported"):
             model.export(tmp_path / "1")
         assert (tmp_path / "1" / "saved_model.pb").read_bytes() == before
         wrong.assign(kept)
-
-
-def test_an_item_encoder_that_has_diverged_is_not_exported(tmp_path):
-    item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
-    model = make_model(head=EncodedHead(item_encoder, np.ones([NUM_CLASSES, 3], np.float32)))
-    tf_variable(item_encoder.weights[0])[2].assign(tf.fill([DIM], float("nan")))
+    of_items = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
+    model = model_of_items(of_items)
+    tf_variable(of_items.weights[0])[2].assign(tf.fill([DIM], float("nan")))
     with pytest.raises(ValueError, match="holds NaN in row 2"):
-        model.export_item_encoder(tmp_path / "1")
-    assert not (tmp_path / "1").exists()
+        model.export_item_encoder(tmp_path / "2")
+    assert not (tmp_path / "2").exists()
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.optimized
 def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     num_queries, num_classes = 4096, 40_000
@@ -193,8 +197,7 @@ def test_what_is_served_holds_no_table_of_all_logits(tmp_path):
     assert peak < 300e6 < 4 * num_queries * num_classes / 2
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_a_bfloat16_table_is_served_as_it_is(served_by):
     model = make_model(head=DenseHead(NUM_CLASSES, table_dtype="bfloat16"))
     loaded = served_by(model)
@@ -244,7 +247,7 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
 
     with monkeypatch.context() as patch:
         patch.setattr(servable, "write_names", fail)
-        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2, True), k=1, class_names=["a", "b"])
+        model = named(dense_encoder(), DenseHead(2, True), ["a", "b"], k=1)
         tf_variable(model.head.bias)[0].assign(float("-inf"))  # a class that is never the best
         with pytest.raises(OSError, match="disk full"):
             model.export(path)
@@ -258,34 +261,35 @@ def test_one_that_fails_or_is_killed_leaves_the_old_one(tmp_path, monkeypatch, e
     assert json.loads(names) == ["a", "b"]
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_one_that_the_disk_does_not_hold_is_named_and_leaves_the_old_one(tmp_path, exported):
     path = tmp_path / "1"
     shutil.copytree(exported[1], path)
     before = (path / "saved_model.pb").read_bytes()
-    with (
-        full_disk(500),
-        pytest.raises(OSError, match=f"export {path} could not be written; an earlier .* File too large"),
-    ):
+    message = f"export {path} could not be written; an earlier .* File too large"
+    with full_disk(500), pytest.raises(OSError, match=message):
         exported[0].export(path)
     assert (path / "saved_model.pb").read_bytes() == before and os.listdir(tmp_path) == ["1"]
 
 
-@pytest.mark.long
-@pytest.mark.traced
+def check_elsewhere(encoder, given, as_read, path, served_elsewhere):
+    """A model answers elsewhere to the three given examples as it ranks them here, as they are read."""
+    model = make_model(encoder=encoder)
+    model.export(path)
+    got, want = served_elsewhere(path, np.full((3, 1), -1, np.int32), **given), model.rank(as_read, 5)
+    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
+    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+
+
+@long_traced
 def test_texts_and_numbers_by_name_in_ids_out(tmp_path, served_elsewhere):
     inputs = {"word": keras.Input((), dtype="string", name="word"), "user": keras.Input((2,), name="user")}
     lookup = keras.layers.StringLookup(vocabulary=["red", "green", "blue"], num_oov_indices=1)
     word = keras.layers.Embedding(4, DIM)(lookup(inputs["word"]))
     query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([word, inputs["user"]]))
-    model = make_model(encoder=keras.Model(inputs, query))
-    model.export(tmp_path / "1")
     given = {"word": np.array([b"blue", b"red", b"what"], dtype="S5"), "user": features(3)[:, :2]}
-    got = served_elsewhere(tmp_path / "1", np.full((3, 1), -1, np.int32), **given)
-    want = model.rank({name: tf.constant(value) for name, value in given.items()}, 5)
-    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
-    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+    as_read = {name: tf.constant(value) for name, value in given.items()}
+    check_elsewhere(keras.Model(inputs, query), given, as_read, tmp_path / "1", served_elsewhere)
 
 
 @pytest.mark.long
@@ -297,8 +301,7 @@ def test_where_functions_run_eagerly_the_file_holds_graphs_all_the_same(tmp_path
     np.testing.assert_array_equal(served.serve(tf.constant(x))["ids"], model.rank(x, 5)["ids"])
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_litert_takes_the_encoder_alone_whose_query_ranks_alike(tmp_path):
     model, x = make_model(), features(3)
@@ -317,12 +320,20 @@ def test_what_cannot_be_exported_says_why(tmp_path):
         def call(self, inputs):
             return inputs
 
-    with pytest.raises(ValueError, match=r"starts with keras\.Input"):
-        make_model(encoder=Unknown()).export(tmp_path / "1")
-    for name in ("k", "K"):
-        named_k = keras.Sequential([keras.Input((DIM,), name=name), keras.layers.Dense(DIM)])
-        with pytest.raises(ValueError, match="clash with the signature's own inputs"):
-            make_model(encoder=named_k).export(tmp_path / "1")
+    inputs = [keras.Input((DIM,), name=name) for name in "qr"]
+    nested = keras.Model({"n": dict(zip("qr", inputs, strict=True))}, keras.layers.Average()(inputs))
+    items = keras.Input((None,), dtype="int32", ragged=True, name="items")
+    mean = keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, 1), output_shape=(DIM,))
+    ragged = keras.Model(items, mean(keras.layers.Embedding(9, DIM)(items)))
+    named_k = [keras.Sequential([keras.Input((DIM,), name=k), keras.layers.Dense(DIM)]) for k in "kK"]
+    for encoder, message in (
+        (Unknown(), r"starts with keras\.Input"),
+        *((encoder, "clash with the signature's own inputs") for encoder in named_k),
+        (nested, r"'n'\] hold several"),
+        (ragged, r"inputs \['items'\] are ragged.*padded input.*mask_zero=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_model(encoder=encoder).export(tmp_path / "1")
     assert os.listdir(tmp_path) == []
 
 
@@ -364,8 +375,7 @@ def test_an_index_is_served_without_the_heads_table(indexed):
         served.serve(features=tf.constant(x), num_probes=tf.constant(0))
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     (model, index, path), x = indexed, features(2)
     exclude = np.array([[1, 7, -1], [4, -1, -1]], np.int32)
@@ -378,8 +388,7 @@ def test_an_index_is_served_without_the_package(served_elsewhere, indexed):
     np.testing.assert_array_equal(got["plain_ids"], best_in_index(model, index, x))
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_an_index_of_a_sparse_head_ranks_by_its_logits(served_by):
     wide = keras.Sequential([dense_encoder(), keras.layers.Dense(200, activation="relu")])
     model = make_model(head=UniformSparseHead(500, 8, use_bias=True, seed=1), encoder=wide)
@@ -395,8 +404,7 @@ def test_an_index_of_a_sparse_head_ranks_by_its_logits(served_by):
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_scanned_classes_of_few_bits_are_served_as_they_rank_here(served_elsewhere, indexed, tmp_path):
     (model, *_), x = indexed, features(2)
     index = index_of(model.head, 40, 2, "int8", 300)
@@ -428,34 +436,29 @@ def test_numbers_that_predict_refuses_are_refused(tmp_path):
 
 @pytest.mark.long
 def test_an_index_that_does_not_fit_is_refused(tmp_path):
-    model = make_model()
-    with pytest.raises(ValueError, match=r"call index\.build_from\(model\.head\)"):
-        model.export(tmp_path / "1", index=InvertedIndex())
+    model, kind = make_model(), r"must be a tfxc\.search\.InvertedIndex.*"
     other = index_of(make_model(head=DenseHead(NUM_CLASSES + 1)).head, 5, 2)
     wider = index_of(make_model(head=DenseHead(NUM_CLASSES)).head, 5, 2)
-    with pytest.raises(ValueError, match="vectors of width 6, but those of the head have 7"):
-        model.export(tmp_path / "1", index=wider)
-    with pytest.raises(ValueError, match="holds 26 classes, but the head 25"):
-        model.export(tmp_path / "1", index=other)
     earlier = index_of(model.head, 5, 2)
     model.fit(*learnable(8), verbose=0)
-    with pytest.raises(ValueError, match="built from other class vectors"):
-        model.export(tmp_path / "1", index=earlier)
-    model = make_model(head=MACHHead(NUM_CLASSES, 8, 2))
-    with pytest.raises(ValueError, match="this MACHHead do not rank as its logits do"):
-        model.export(tmp_path / "1", index=earlier)
+    mach = make_model(head=MACHHead(NUM_CLASSES, 8, 2))
     unbuilt = make_model(encoder=keras.Sequential([keras.layers.Dense(DIM)]))
-    with pytest.raises(ValueError, match="build it, or the model, before the index"):
-        unbuilt.export(tmp_path / "1", index=earlier)
-    for other in (faiss_index(make_model().head, "Flat"), "index"):
-        message = rf"must be a tfxc\.search\.InvertedIndex.* {type(other).__name__}"
+    for own, index, message in (
+        (model, InvertedIndex(), r"call index\.build_from\(model\.head\)"),
+        (model, wider, "vectors of width 6, but those of the head have 7"),
+        (model, other, "holds 26 classes, but the head 25"),
+        (model, earlier, "built from other class vectors"),
+        (mach, earlier, "this MACHHead do not rank as its logits do"),
+        (unbuilt, earlier, "build it, or the model, before the index"),
+        (model, faiss_index(model.head, "Flat"), f"{kind} Index"),
+        (model, "index", f"{kind} str"),
+    ):
         with pytest.raises(ValueError, match=message):
-            make_model().export(tmp_path / "1", index=other)
+            own.export(tmp_path / "1", index=index)
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_mach_probes_are_an_input(tmp_path):
     head = MACHHead(NUM_CLASSES, 6, 3, decoder="mean", num_probes=2, seed=1)
     model, x = make_model(head=head), tf.constant(features(3))
@@ -471,21 +474,19 @@ def test_mach_probes_are_an_input(tmp_path):
 
 @pytest.mark.parametrize("with_index", long_after(1, True, False))
 def test_names_in_and_out(tmp_path, with_index):
-    names = [f"item {i} é" for i in range(NUM_CLASSES)]
+    names = NAMES
     inputs = keras.Input((4,), dtype="int32", name="history")
     table = keras.layers.Embedding(NUM_CLASSES + 1, DIM, mask_zero=True, name="items")
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(table(inputs)))
-    head = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, normalize=with_index)
-    model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)
+    model = named(encoder, DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, normalize=with_index))
     index = index_of(model.head, 5, 5, "int8") if with_index else None
     model.export(tmp_path / "1", index=index, strings=True)
     # An index that scans nothing makes nothing on load, so a strategy does not keep it from being loaded.
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope() if with_index else contextlib.nullcontext():
         served = tf.saved_model.load(str(tmp_path / "1"))
     # One of six items is unknown, and the encoder takes the last four.
-    history = tf.constant(
-        [[names[9], names[8], names[2], "retired", names[5], names[1]], [names[3]] + [""] * 5]
-    )
+    history = [names[9], names[8], names[2], "retired", names[5], names[1]]
+    history = tf.constant([history, [names[3]] + [""] * 5])
     exclude = tf.constant([[names[2], "unheard of"]])
     got = served.serve(history, exclude=exclude)
     ids, known = np.array([[9, 3, 6, 2], [0, 0, 0, 4]]), [[2], [2]]
@@ -500,21 +501,19 @@ def test_names_in_and_out(tmp_path, with_index):
     assert b"item 7" not in graph  # names lie in files beside the graph
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_strings_need_names_that_can_be_told_apart(tmp_path, served_by):
     with pytest.raises(ValueError, match="needs class names"):
         make_model().export(tmp_path / "1", strings=True)
     for names, message in ((["a", ""], "Class 1 has an empty name"), (["b\n", "c\n"], "line break")):
-        model = tfxc.ExtremeClassifier(dense_encoder(), DenseHead(2), k=1, class_names=names)
+        model = named(dense_encoder(), DenseHead(2), names, k=1)
         with pytest.raises(ValueError, match=message):
             model.export(tmp_path / "1", strings=True)
     loaded = served_by(model)
     assert loaded.serve(tf.zeros([1, DIM]))["names"].numpy()[0, 0] in (b"b\n", b"c\n")
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_inputs_that_cannot_be_arguments_get_safe_names_or_are_named(tmp_path, capsys):
     def model_of(*names):
         inputs = [keras.Input((DIM,), name=name) for name in names]
@@ -534,49 +533,26 @@ def test_inputs_that_cannot_be_arguments_get_safe_names_or_are_named(tmp_path, c
         model.export(tmp_path / "2", format="onnx")
 
 
-def test_nested_inputs_are_refused(tmp_path):
-    inputs = [keras.Input((DIM,), name=name) for name in "qr"]
-    encoder = keras.Model({"n": dict(zip("qr", inputs, strict=True))}, keras.layers.Average()(inputs))
-    with pytest.raises(ValueError, match=r"'n'\] hold several"):
-        make_model(encoder=encoder).export(tmp_path / "1")
-
-
-def test_a_ragged_input_is_refused(tmp_path):
-    items = keras.Input((None,), dtype="int32", ragged=True, name="items")
-    vectors = keras.layers.Embedding(9, DIM)(items)
-    mean = keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, 1), output_shape=(DIM,))(vectors)
-    model = tfxc.ExtremeClassifier(keras.Model(items, mean), DenseHead(4))
-    with pytest.raises(ValueError, match=r"inputs \['items'\] are ragged.*padded input.*mask_zero=True"):
-        model.export(tmp_path / "1")
-
-
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_a_sparse_input_is_served_as_a_dense_one(tmp_path, served_elsewhere):
     inputs = {"words": keras.Input((20,), sparse=True, name="words"), "user": keras.Input((2,), name="user")}
     words = tfxc.layers.EmbeddingBag(20, DIM, combiner="mean")(inputs["words"])
     query = keras.layers.Dense(DIM)(keras.layers.Concatenate()([words, inputs["user"]]))
-    model = make_model(encoder=keras.Model(inputs, query))
-    model.export(tmp_path / "1")
     words = np.where(np.random.default_rng(0).random((3, 20)) < 0.2, 0.5, 0).astype(np.float32)
     words[1] = 0  # nothing
-    user = features(3)[:, :2]
-    got = served_elsewhere(tmp_path / "1", np.full((3, 1), -1, np.int32), words=words, user=user)
-    want = model.rank({"words": tf.sparse.from_dense(words), "user": user}, 5)
-    np.testing.assert_array_equal(got["plain_ids"], want["ids"])
-    np.testing.assert_allclose(got["plain_scores"], want["scores"], rtol=1e-5)
+    given = {"words": words, "user": features(3)[:, :2]}
+    as_read = {**given, "words": tf.sparse.from_dense(words)}
+    check_elsewhere(keras.Model(inputs, query), given, as_read, tmp_path / "1", served_elsewhere)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_strings_of_several_inputs(tmp_path, served_by):
     items = keras.Input((3,), dtype="int32", name="items")
     user = keras.Input((1,), dtype="int32", name="user")
     parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in (items, user)]
     flat = [keras.layers.Flatten()(part) for part in parts]
     encoder = keras.Model([items, user], keras.layers.Dense(DIM)(keras.layers.Concatenate()(flat)))
-    names = [f"item {i}" for i in range(NUM_CLASSES)]
-    model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
+    model = named(encoder)
     for strings, message in (
         (True, r"could all be histories of class names: name those that are, as strings=\('items',\), or"),
         (("item",), r"names no input of integers \[B, T\]: those inputs are \['items', 'user'\]"),
@@ -584,52 +560,43 @@ def test_strings_of_several_inputs(tmp_path, served_by):
         with pytest.raises(ValueError, match=message):
             model.export(tmp_path / "1", strings=strings)
     served = served_by(model, strings="items")
-    found = served.serve(items=tf.constant([["item 3", "gone", "item 4"]]), user=tf.constant([[7]]))["ids"]
+    history = tf.constant([[NAMES[3], "gone", NAMES[4]]])
+    found = served.serve(items=history, user=tf.constant([[7]]))["ids"]
     want = model.rank([np.int32([[0, 4, 5]]), np.int32([[7]])], 5)["ids"]
     np.testing.assert_array_equal(found, want)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_strings_of_an_input_that_may_be_an_id(tmp_path, served_by):
     user = keras.Input((1,), dtype="int32", name="user")
     query = keras.layers.Flatten()(keras.layers.Embedding(NUM_CLASSES + 1, DIM)(user))
-    names = [f"item {i}" for i in range(NUM_CLASSES)]
-    model = tfxc.ExtremeClassifier(keras.Model(user, query), DenseHead(NUM_CLASSES), class_names=names)
+    model = named(keras.Model(user, query))
     with pytest.raises(ValueError, match=r"'user' of one .* strings=\(\), or, .* strings=\('user',\)"):
         model.export(tmp_path / "1", strings=True)
     served, best = served_by(model, strings=()), model.rank([[7]], 1)["ids"]
-    found = served.serve(user=tf.constant([[7]]), exclude=tf.constant([[names[best[0, 0]]]]))["ids"]
-    np.testing.assert_array_equal(found, model.rank([[7]], 10, exclude=best)["ids"])
+    found = served.serve(user=tf.constant([[7]]), exclude=tf.constant([[NAMES[best[0, 0]]]]))["ids"]
+    np.testing.assert_array_equal(found, model.rank([[7]], 5, exclude=best)["ids"])
     served = served_by(model, strings=("user",))
-    np.testing.assert_array_equal(served.serve(user=tf.constant([["item 6"]]), k=1)["ids"], best)
+    np.testing.assert_array_equal(served.serve(user=tf.constant([[NAMES[6]]]), k=1)["ids"], best)
 
 
-def test_strings_of_positions_that_would_not_line_up(tmp_path):
+def test_strings_of_positions_that_would_not_line_up_or_without_a_row_for_padding_are_refused(tmp_path):
     inputs = [keras.Input((3,), dtype="int32", name=name) for name in ("items", "country")]
     parts = [keras.layers.Embedding(NUM_CLASSES + 1, DIM)(part) for part in inputs]
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Flatten()(keras.layers.Add()(parts))))
-    names = [f"item {i}" for i in range(NUM_CLASSES)]
-    model = tfxc.ExtremeClassifier(encoder, DenseHead(NUM_CLASSES), k=5, class_names=names)
     with pytest.raises(ValueError, match="'country' .* goes with the history position by position"):
-        model.export(tmp_path / "1", strings=("items",))
-
-
-@pytest.mark.parametrize("path", ["ram://served/1", pathlib.Path("gs://bucket/1")])
-def test_a_folder_elsewhere_is_refused(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="(served|bucket)/1' is not a path of this machine: name one on"):
-        make_model().export(path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_strings_need_a_row_for_padding(tmp_path):
-    encoder = item_encoder()
+        named(encoder).export(tmp_path / "1", strings=("items",))
     head = DenseHead(NUM_CLASSES + 1, tied_to="items", row_offset=0)
-    names = [str(i) for i in range(NUM_CLASSES + 1)]
-    model = tfxc.ExtremeClassifier(encoder, head, class_names=names)
     with pytest.raises(ValueError, match="row_offset=1"):
-        model.export(tmp_path / "1", strings=True)
+        named(item_encoder(), head, [*NAMES, "one more"]).export(tmp_path / "1", strings=True)
+
+
+def test_a_folder_elsewhere_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("ram://served/1", pathlib.Path("gs://bucket/1")):
+        with pytest.raises(ValueError, match="(served|bucket)/1' is not a path of this machine: name one on"):
+            make_model().export(path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
@@ -663,7 +630,7 @@ def test_a_request_over_grpc(exported, indexed, with_index):
     predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
     (model, *index, path), x = indexed if with_index else exported, features(3)
     request, answered = predict_pb2.PredictRequest(), served_as_by_serving(path)
-    request.model_spec.name, request.model_spec.signature_name = "items", "serving_default"
+    request.model_spec.signature_name = "serving_default"
     request.inputs["features"].CopyFrom(tf.make_tensor_proto(x))
     got = answered(request)
     if with_index:
@@ -685,9 +652,8 @@ def test_a_request_chooses_classes_by_their_attributes(exported, indexed, with_i
     """The columns of a REST request, and those of gRPC, are tensors of the signature's types."""
     (model, *_, path), x = indexed if with_index else exported, features(2)
     inputs = signature_of(path).inputs
-    assert {name for name in inputs if name.startswith("where_")} == {
-        *("where_country", "where_price_min", "where_price_max", "where_tags")
-    }
+    names = "where_country", "where_price_min", "where_price_max", "where_tags"
+    assert {name for name in inputs if name.startswith("where_")} == {*names}
     attributes = tfxc.search.Attributes(attributes_of(model.head.num_classes))
     predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
     answered = served_as_by_serving(path)
@@ -730,8 +696,13 @@ def model_of_items(item_encoder):
     return make_model(head=EncodedHead(item_encoder, NUM_CLASSES), encoder=encoder)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+def check_items(item_encoder, given, path):
+    model_of_items(item_encoder).export_item_encoder(path)
+    served = tf.saved_model.load(str(path))
+    np.testing.assert_allclose(served.serve(given)["vectors"], item_encoder(given), rtol=1e-5)
+
+
+@long_traced
 def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path, served_by):
     """tf-keras counts a vocabulary among the weights, though it is no variable."""
     words = keras.layers.TextVectorization(output_sequence_length=2)
@@ -739,16 +710,12 @@ def test_texts_that_a_layer_has_adapted_to_are_served(tmp_path, served_by):
     text = keras.Input((), dtype="string", name="text")
     vectors = keras.layers.Embedding(words.vocabulary_size(), DIM)(words(text))
     encoder = keras.Model(text, keras.layers.GlobalAveragePooling1D()(vectors))
-    x = tf.constant(["red hat"])
-    model = make_model(encoder=encoder)
+    model, x = make_model(encoder=encoder), tf.constant(["red hat"])
     served = served_by(model)
-    want = model.rank(x, 5)["ids"].numpy()
-    np.testing.assert_array_equal(served.serve(x, k=5)["ids"], want)
+    np.testing.assert_array_equal(served.serve(x, k=5)["ids"], model.rank(x, 5)["ids"])
     named_k = keras.Sequential([keras.Input((3,), name="k"), keras.layers.Dense(DIM)])
-    for of_items, given in ((encoder, x), (named_k, tf.ones([1, 3]))):  # k is no option of this signature
-        model_of_items(of_items).export_item_encoder(tmp_path / "items")
-        served = tf.saved_model.load(str(tmp_path / "items"))
-        np.testing.assert_allclose(served.serve(given)["vectors"], of_items(given), rtol=1e-5)
+    check_items(encoder, x, tmp_path / "items")
+    check_items(named_k, tf.ones([1, 3]), tmp_path / "items")  # k is no option of this signature
 
 
 class Codes(keras.layers.Layer):
@@ -762,28 +729,23 @@ class Codes(keras.layers.Layer):
         return self.parts["scale"][0] * self.codes.lookup(words)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_an_encoder_with_tables_and_variables_of_its_own_is_served(tmp_path, served_by):
     words = keras.Input((DIM,), dtype="string", name="words")
     encoder = keras.Model(words, keras.layers.Dense(DIM)(Codes()(words)))
     model, x = make_model(encoder=encoder), tf.constant([["red", "hat", "?", "red", "", "hat"]])
     served = served_by(model)
     np.testing.assert_allclose(served.serve(x)["scores"], model.rank(x, 5)["scores"], rtol=1e-5)
-    model_of_items(encoder).export_item_encoder(tmp_path / "items")
-    served = tf.saved_model.load(str(tmp_path / "items"))
-    np.testing.assert_allclose(served.serve(x)["vectors"], encoder(x), rtol=1e-5)
+    check_items(encoder, x, tmp_path / "items")
     assert not np.allclose(encoder(x), encoder(tf.fill([1, DIM], "?")))
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_export_in_the_scope_of_a_strategy_is_refused(tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         model = make_model()
-        message = r"scope of the MirroredStrategy .* outside of strategy\.scope\(\)"
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=r"scope of the MirroredStrategy .* outside of strategy\.scope"):
             model.export(tmp_path / "1")
     model.export(tmp_path / "1")
     assert (tmp_path / "1" / "saved_model.pb").exists()

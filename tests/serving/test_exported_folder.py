@@ -39,13 +39,11 @@ def test_what_was_added_to_one_is_kept(tmp_path, exchanges):
     for name in ("tf_serving_warmup_requests", "class_names.json", "more/notes"):
         (extra / name).write_text("mine")
     write(tmp_path / "1", "new")
-    assert content(tmp_path / "1") == "new" and sorted(os.listdir(extra)) == [
-        "more",
-        "tf_serving_warmup_requests",
-    ]
-    assert (
-        (extra / "more" / "notes").read_text() == (extra / "tf_serving_warmup_requests").read_text() == "mine"
-    )
+    assert content(tmp_path / "1") == "new"
+    assert sorted(os.listdir(extra)) == ["more", "tf_serving_warmup_requests"]
+    assert [(extra / name).read_text() for name in ("more/notes", "tf_serving_warmup_requests")] == [
+        "mine"
+    ] * 2
 
 
 def test_one_that_fails_leaves_the_old_one(tmp_path, exchanges):
@@ -108,19 +106,15 @@ def test_a_link_stays_and_the_folder_that_it_names_is_written(tmp_path):
     assert content(tmp_path / "v1") == "new"
 
 
-def test_a_file_is_left_alone(tmp_path):
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(ValueError, match="is a file"):
-        write(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "kept"
-
-
-def test_a_folder_of_other_things_is_left_alone(tmp_path):
+def test_a_file_and_a_folder_of_other_things_are_left_alone(tmp_path):
     (tmp_path / "project" / "1").mkdir(parents=True)
-    (tmp_path / "project" / "train.py").write_text("kept")
+    file = tmp_path / "project" / "train.py"
+    file.write_text("kept")
+    with pytest.raises(ValueError, match="is a file"):
+        write(file)
     with pytest.raises(ValueError, match=r"holds '1' and more: name a new folder, such as .*project.1\.$"):
         write(tmp_path / "project")
-    assert (tmp_path / "project" / "train.py").read_text() == "kept"
+    assert file.read_text() == "kept"
     write(tmp_path / "project" / "1")  # an empty folder may be there
     assert content(tmp_path / "project" / "1") == "new"
 

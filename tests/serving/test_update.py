@@ -120,11 +120,8 @@ def test_ids_and_rows_of_few_bits_stay(tmp_path):
 @FEW
 @pytest.mark.parametrize("with_index", long_after(1, False, True))
 def test_attributes_follow(tmp_path, monkeypatch, with_index):
-    given = {
-        "country": ["PL", *["FR", "DE"] * 19, "FR"],
-        "price": np.arange(40.0),
-        "tags": [[1], [2, 3]] * 20,
-    }
+    given = {"country": ["PL", *["FR", "DE"] * 19, "FR"], "price": np.arange(40.0)}
+    given["tags"] = [[1], [2, 3]] * 20
     model = model_of()
     model.export(tmp_path / "1", index_of(model, "float32") if with_index else None, attributes=given)
     before, seen = contents(tmp_path), []
@@ -166,10 +163,7 @@ def test_attributes_follow(tmp_path, monkeypatch, with_index):
     for attributes, message in (
         (more | {"price": [[], []]}, "added has .*'price': 'string'"),
         (None, r"by \['country', 'price', 'tags'\]: give these of the 2 that are added"),
-        (
-            {"country": ["IT"] * 2},
-            "have the attributes .*'price': 'float32'.* added has {'country': 'string'}",
-        ),
+        ({"country": ["IT"] * 2}, "the attributes .*'price': 'float32'.* added has {'country': 'string'}"),
         ({name: values[:1] for name, values in more.items()}, "values of 1 classes, but .* 2"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -214,14 +208,14 @@ def test_what_cannot_be_updated_says_why(tmp_path):
         with pytest.raises(ValueError, match=message):
             update(tmp_path / "1", tmp_path / "2", *arguments, **options)
     model_of("tied").export(tmp_path / "biased")
-    with pytest.raises(ValueError, match=r"biases must be finite numbers \[1\].* but are \[\]"):
-        update(tmp_path / "biased", tmp_path / "2", ["new"], one)
-    with pytest.raises(ValueError, match="is there already: name another"):
-        update(tmp_path / "1", tmp_path / "1", removed=["item 1"])
-    with pytest.raises(ValueError, match="is no export of a model with class names"):
-        update(tmp_path, tmp_path / "2", removed=["item 1"])
-    with pytest.raises(ValueError, match="s3://bucket/1' is not a path of this machine"):
-        update("s3://bucket/1", tmp_path / "2", removed=["item 1"])
+    for path, new_path, message in (
+        (tmp_path / "biased", "2", r"biases must be finite numbers \[1\].* but are \[\]"),
+        (tmp_path / "1", "1", "is there already: name another"),
+        (tmp_path, "2", "is no export of a model with class names"),
+        ("s3://bucket/1", "2", "s3://bucket/1' is not a path of this machine"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            update(path, tmp_path / new_path, ["new"], one)
     assert sorted(os.listdir(tmp_path)) == ["1", "biased"]
 
 
@@ -241,6 +235,9 @@ def bought():
     return keras.Sequential([keras.Input((NUM_CLASSES,), name="bought"), keras.layers.Dense(DIM)])
 
 
+TIED = DenseHead(NUM_CLASSES, tied_to="items", row_offset=1)
+
+
 @pytest.mark.long
 @pytest.mark.traced
 @pytest.mark.parametrize(
@@ -254,12 +251,7 @@ def bought():
             (DenseHead(NUM_CLASSES), categories, False, r"reads \['columns'\] by ids or names"),
             (DenseHead(NUM_CLASSES), bought, False, r"reads \['bought'\] by ids or names"),
             (DenseHead(NUM_CLASSES), lambda: pooled(99), True, r"reads \['history'\] by ids or names"),
-            (
-                DenseHead(NUM_CLASSES, tied_to="items", row_offset=1),
-                lambda: pooled(99),
-                False,
-                r"reads \['items'\] by ids",
-            ),
+            (TIED, lambda: pooled(99), False, r"reads \['items'\] by ids"),
         ),
     ],
 )

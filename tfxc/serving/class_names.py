@@ -10,13 +10,14 @@ import tensorflow as tf
 from tfxc.data.names import Names, arrow_texts, texts
 
 NAMES_FILE = "class_names.json"
+_WITHOUT = "export with strings=False"
 
 
 def names_array(names, what):
     """The names of classes, in id order, as an array of strings, made of a list of any kind.
 
-    Bytes are taken as UTF-8, an integer counts as its ``str``. Raises ValueError, which says ``what`` they
-    are, for an empty list or none, and for a name that is missing, a float or no text.
+    Bytes are taken as UTF-8, an integer counts as its ``str``; ValueError, which says ``what`` they are, for
+    an empty list or none, and for a name that is missing, a float or no text.
     """
     if isinstance(names, Names):
         array = names.array
@@ -104,17 +105,11 @@ class ClassIds(tf.Module):
 def _require_lines(names):
     if "" in names:
         raise ValueError(
-            f"Class {names.index('')} has an empty name, which strings=True takes for padding: name it, or "
-            "export with strings=False."
+            f"Class {names.index('')} has an empty name, as padding has: name it, or {_WITHOUT}."
         )
     broken = next((name for name in names if "\n" in name or "\r" in name), None)
     if broken is not None:
-        raise ValueError(
-            f"The class name {broken!r} holds a line break, so strings=True cannot look it up: rename it, or "
-            "export with strings=False."
-        )
+        raise ValueError(f"The class name {broken!r} holds a line break: rename the class, or {_WITHOUT}.")
     if len(set(names)) < len(names):
         twice = max(names, key=Counter(names).get)
-        raise ValueError(
-            f"The class name {twice!r} occurs twice, so strings=True cannot tell which class is meant."
-        )
+        raise ValueError(f"The class name {twice!r} occurs twice: rename one of the classes, or {_WITHOUT}.")

@@ -16,8 +16,7 @@ from tfxc.model.fresh_cache import expire_averaged
 from tfxc.ops.library import stock_ops
 from tfxc.search import Attributes, InvertedIndex
 from tfxc.serving.exported_folder import exported_folder, named_if_unwritten
-from tfxc.serving.record import record_of
-from tfxc.serving.servable import Servable, traced, variables_read
+from tfxc.serving.servable import Servable, record_of, traced, variables_read
 from tfxc.serving.signature import as_declared, encoder_inputs, named_function, query_function
 
 _BLOCK_NUMBERS = 1 << 21  # of a weight, looked at at once
@@ -46,30 +45,20 @@ class ServingMixin:
         first, and, if the model has class names, strings ``names`` ("" for id -1). ``num_probes`` int32 is an
         input with an index, and for a ``MACHHead`` made with ``num_probes``.
 
-        TensorFlow Serving and ``saved_model_cli run`` fill in inputs that are left out. In Python,
-        ``loaded = tf.saved_model.load(path)``, ``loaded.serve(inputs...)`` does; ``loaded.signatures`` does
-        not. Several inputs are given by name, ``serve(**inputs)``. A second signature,
-        ``with_defaults(inputs...)``, has the encoder's inputs alone, for programs that give all inputs, or
-        join requests row by row, as TensorFlow Serving does with ``--enable_batching``. The export holds no
-        sampler and no optimizer, and each table once: the head's only if the encoder or the ranking reads it.
-        The names also lie in ``assets.extra/class_names.json``.
-
-        In a cluster each machine writes the weights that lie on it, 8 MB at a time, like a
-        ``tfxc.cluster.Checkpoint``: all must see the path. The file is that of a model on one machine, and no
-        machine holds a whole table in memory.
-
-        An earlier export at the path is exchanged for the new one in a moment; an export that fails, or is
-        killed, leaves it whole. A folder that holds anything else is refused, and so is one beside it, with
-        ".writing" behind the name, where an export is written.
+        TensorFlow Serving, ``saved_model_cli run`` and, in Python, ``tf.saved_model.load(path).serve`` fill
+        in inputs that are left out; ``loaded.signatures`` do not. A second signature, ``with_defaults``, has
+        the encoder's inputs alone. The export holds no sampler and no optimizer, and each table once; in a
+        cluster each machine writes its weights, so all must see the path. An earlier export at the path is
+        exchanged for the new one in a moment; an export that fails, or is killed, leaves it whole.
 
         Args:
             path: folder to write; for TensorFlow Serving the last part is a version number, "served/1".
             index: None to rank all classes, or a ``tfxc.search.InvertedIndex`` built from the model's head.
-            strings: whether raw names come in, too: in histories (inputs of integers [B, T], oldest first;
-                the encoder reads id + 1, and 0 for padding in front), ``exclude`` and ``allow``. Names that
-                are no class are left out; histories are cut to their last items, or padded, to the length of
-                the encoder's input. Pad them with "". If several inputs are integers [B, T], or the only one
-                has T = 1, give the names of those that are histories, () for none.
+            strings: whether raw names come in, too: in histories (inputs of integers [B, T], oldest first,
+                padded with ""; the encoder reads id + 1, and 0 for padding in front), ``exclude`` and
+                ``allow``. Names that are no class are left out; histories are cut, or padded, to the length
+                of the encoder's input. If several inputs are integers [B, T], or the only one has T = 1, give
+                the names of those that are histories, () for none.
             attributes: None, or what requests choose classes by, ``tfxc.search.Attributes`` or a dict for it:
                 ``{"country": ["DE", ...], "price": [9.5, ...]}`` adds the inputs ``where_country`` string
                 [B, V], ``where_price_min`` and ``where_price_max`` float32 [B, V] (or [1, V] for all rows).
@@ -80,11 +69,10 @@ class ServingMixin:
 
         Raises:
             ValueError: for another format; if the encoder's inputs are not known yet, are ragged or nested,
-                or their names cannot be arguments (other characters than these take become underscores, with
-                a warning); if the index is no ``InvertedIndex``, of another head, or of this one before
-                further training; if the path is no folder of this machine, or holds other things; if a
-                weight holds NaN; if strings are asked of a model that cannot take them; in the scope of the
-                strategy that made the weights.
+                or their names cannot be arguments; if the index is no ``InvertedIndex``, of another head, or
+                of this one before further training; if the path is no folder of this machine, or holds other
+                things; if a weight holds NaN; if strings are asked of a model that cannot take them; in the
+                scope of the strategy that made the weights.
             OSError: naming the path, if the disk is full or the folder cannot be written.
         """
         if format != "tf_saved_model":
@@ -97,7 +85,8 @@ class ServingMixin:
             attributes.require_classes(self.head.num_classes)
         expire_averaged(self)
         self._freshen()
-        _check_index(index, self.head)
+        if index is not None:
+            _check_index(index, self.head)
         if strings not in (False, None) and self.class_names is None:
             raise ValueError("strings=True needs class names: ExtremeClassifier(..., class_names=names).")
         if self.class_names is not None and not len(self.class_names):
@@ -105,26 +94,17 @@ class ServingMixin:
         if strings and tied_row_offset(self.head) == 0:
             raise ValueError(
                 "strings=True pads histories with 0, but with row_offset=0 row 0 of the tied table is a "
-                "class: tie the head with row_offset=1, to an embedding of num_classes + 1 rows, or export "
-                "with strings=False."
+                "class: tie the head with row_offset=1, to an embedding of num_classes + 1 rows."
             )
         _refuse_scope(self)
         served, elsewhere = on_one_machine(self)
         if not elsewhere:  # to read weights from other machines would take as long as to write them
             _refuse_nan(variables_of(self.encoder) + variables_of(self.head))
 
-        serve = Servable(
-            query_function(served, attributes),
-            served.head,
-            served.k,
-            index,
-            strings,
-            attributes,
-            self.class_names,
-            variables_of(served.encoder) + variables_of(served.head),
-            _lookup_tables(served.encoder),
-            record_of(served, strings, attributes),
-        ).write(path, elsewhere)
+        encode, record = query_function(served, attributes), record_of(served, strings, attributes)
+        given = encode, served.head, served.k, index, strings, attributes, self.class_names
+        weights = variables_of(served.encoder) + variables_of(served.head)
+        serve = Servable(*given, weights, _lookup_tables(served.encoder), record).write(path, elsewhere)
         if verbose:
             names = ", ".join(spec.name for spec in serve.input_signature)
             print(f"{os.fspath(path)}: serve({names})")
@@ -134,8 +114,7 @@ class ServingMixin:
 
         The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names
         of the item encoder's inputs; float32 ``vectors`` [n, D], whose inner product with a query is the
-        item's logit. So an item can enter a search index before the next training. (A new item has no vector
-        of its own, which ``free_vectors=True`` gives the items of the training.)
+        item's logit (without what ``free_vectors=True`` adds for the items of the training).
 
         The path is a folder to write, as for ``export``, and so are the errors; another head is a ValueError.
         """
@@ -180,26 +159,20 @@ def _refuse_nan(weights):
 
 def _refuse_scope(model):
     """Raises ValueError in the scope of a strategy in which a weight has a value on each replica."""
-    weights = variables_of(model.encoder) + variables_of(model.head)
-    if not tf.distribute.has_strategy():
-        return
+    weights = variables_of(model.encoder) + variables_of(model.head) if tf.distribute.has_strategy() else []
     if any(isinstance(weight, tf.distribute.DistributedValues) for weight in weights):
         name = type(tf.distribute.get_strategy()).__name__
         raise ValueError(
-            f"In the scope of the {name} a weight has no one value to write: call export outside of "
-            "strategy.scope()."
+            f"In the scope of the {name} weights have several values: export outside of strategy.scope()."
         )
 
 
 def _check_index(index, head):
     """Raises ValueError for an index that does not rank the classes of a head as they are."""
-    if index is None:
-        return
     if not isinstance(index, InvertedIndex):
         raise ValueError(
-            f"The index of an export must be a tfxc.search.InvertedIndex, but is of {type(index).__name__}: "
-            "an index of FAISS has no TensorFlow ops. Make index = InvertedIndex(), and call "
-            "index.build_from(model.head)."
+            f"The index of an export must be a tfxc.search.InvertedIndex, but is of {type(index).__name__}, "
+            "which has no TensorFlow ops. Make index = InvertedIndex(): index.build_from(model.head)."
         )
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")

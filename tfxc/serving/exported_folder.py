@@ -25,9 +25,9 @@ _EXPORTED = {"saved_model.pb", "fingerprint.pb", "variables", "assets", EXTRA}  
 def exported_folder(path):
     """Gives a folder to write, which takes its place under the path when it is whole.
 
-    An earlier export there is exchanged for it in a moment. A write that fails, or is killed, leaves the
-    earlier export whole. Files that users put into its ``assets.extra`` are copied into the new one. Raises
-    ValueError if other things are under the path or beside it, and while another export is written there.
+    A write that fails, or is killed, leaves an earlier export whole. Files that users put into its
+    ``assets.extra`` are copied into the new one. Raises ValueError if other things are under the path or
+    beside it, and while another export is written there.
     """
     path = os.path.realpath(local_path(path))  # or a link, not the folder it names, would be exchanged
     _require_replaceable(path)
@@ -97,10 +97,8 @@ def _locked(workplace):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise ValueError(
-            f"Another export writes in {workplace} at this moment: wait for it, or name another path. Where "
-            "several processes train one model, let one of them export it."
-        ) from None
+        message = "at this moment: wait for it, or name another path."
+        raise ValueError(f"Another export writes in {workplace} {message}") from None
     except OSError:  # a file system without locks
         pass
     try:

@@ -14,11 +14,7 @@ from tfxc.layers.mach_head import num_probes_of
 from tfxc.ops.library import stock_ops
 from tfxc.search.candidates import ranked_best
 
-_K = "k"
-_EXCLUDE = "exclude"
-_ALLOW = "allow"
-_NUM_PROBES = "num_probes"
-_OPTIONS = {_K, _EXCLUDE, _ALLOW, _NUM_PROBES}
+_OPTIONS = {"k", "exclude", "allow", "num_probes"}
 _UNFIT = re.compile(r"[^A-Za-z0-9_]")  # what a SavedModel does not take in the name of an input
 
 
@@ -40,7 +36,6 @@ def serving_function(module, head, k, index, strings, attributes):
     The ``tf.Module`` is what is exported, with ``encode``, as ``query_function`` makes it, and with ``names``
     and ``class_ids`` where these are served. What ranks, of the index and the attributes, is put into it.
     """
-    wanted = {} if attributes is None else attributes.defaults()
     specs = list(module.encode.input_signature)
     names = [spec.name for spec in specs]
     ids_of = getattr(module, "class_ids", None)
@@ -52,8 +47,7 @@ def serving_function(module, head, k, index, strings, attributes):
     ids_dtype = tf.int32 if ids_of is None else tf.string
     # Tensors as defaults become defaults of the signature, which TensorFlow Serving fills in.
     none = tf.constant([], ids_dtype, shape=[1, 0])
-    k = _default_count(k, _K, head.num_classes)
-    defaults = {_K: k, _EXCLUDE: none, _ALLOW: none}
+    defaults = {"k": _default_count(k, "k", head.num_classes), "exclude": none, "allow": none}
     if index is None:
         ranked, num_probes = head, num_probes_of(head)
     else:
@@ -61,26 +55,23 @@ def serving_function(module, head, k, index, strings, attributes):
         module.columns = ranked.columns
     module.attributes = attributes if index is None else ranked.attributes
     if num_probes is not None:
-        defaults[_NUM_PROBES] = _default_count(num_probes, _NUM_PROBES, tf.int32.max)
-    shapes = {_K: [], _EXCLUDE: [None, None], _ALLOW: [None, None], _NUM_PROBES: []}
-    defaults |= wanted
-    shapes |= dict.fromkeys(wanted, [None, None])
-    specs += [tf.TensorSpec(shapes[name], value.dtype, name) for name, value in defaults.items()]
+        defaults["num_probes"] = _default_count(num_probes, "num_probes", tf.int32.max)
+    defaults |= {} if attributes is None else attributes.defaults()
+    # An option is a number, or has any number of rows and columns.
+    specs += [tf.TensorSpec([None] * own.shape.rank, own.dtype, name) for name, own in defaults.items()]
 
     def serve(*args):
         # Where TensorFlow runs functions eagerly, nobody else fills in the defaults.
         args += tuple(defaults.values())[len(args) - len(specs) + len(defaults) :]
         inputs, options = list(args[: len(names)]), dict(zip(defaults, args[len(names) :], strict=True))
-        exclude, allow = options[_EXCLUDE], options[_ALLOW]
         if ids_of is not None:
-            exclude, allow = ids_of.of(exclude), ids_of.of(allow)
+            options |= {name: ids_of.of(options[name]) for name in ("exclude", "allow")}
         for place, name in enumerate(names):
             if name in histories:
                 ids = ids_of.histories(inputs[place], histories[name].shape[1], row_offset)
                 inputs[place] = tf.cast(ids, histories[name].dtype)
         query = module.encode(*inputs)
         with stock_ops():
-            options |= {_EXCLUDE: exclude, _ALLOW: allow}
             if index is None:
                 scores, ids = ranked.top_k(query, **options, attributes=attributes)
             else:
@@ -112,13 +103,12 @@ def named_function(function, specs, defaults=None):
 
 
 def _default_count(value, name, most):
-    """A count of Python, NumPy or TensorFlow as int32. Raises ValueError where ``predict`` would, too."""
+    """A count of Python, NumPy or TensorFlow as int32; ValueError where ``predict`` would raise it."""
     require_count(value, name)
     return tf.constant(min(positive_int(int(value), name), most), tf.int32)
 
 
 def _histories(specs, strings):
-    """The inputs that are histories of class names, by name."""
     integers = [spec for spec in specs if spec.dtype in (tf.int32, tf.int64)]
     could_be = {spec.name: spec for spec in integers if spec.shape.rank == 2}
     named = could_be if strings is True else (strings,) if isinstance(strings, str) else strings
@@ -136,7 +126,7 @@ def _histories(specs, strings):
     unfit = [name for name in named if name not in could_be]
     if unfit:
         raise ValueError(
-            f"strings={strings!r} names no input of integers [B, T]: those inputs are {list(could_be)}."
+            f"strings={strings!r} names no input of integers [B, T]: those inputs are {[*could_be]}."
         )
     lengths = [could_be[name].shape[1] for name in named]
     for spec in specs:
@@ -152,9 +142,8 @@ def _histories(specs, strings):
 def encoder_inputs(encoder, options=()):
     """Names, specs (of any batch size) and structure of the encoder's inputs.
 
-    Warns of a name that holds other characters than an argument may, and gives a safe one in its place.
-    Raises ValueError if the inputs are not known, or cannot be the arguments of a served function beside its
-    ``options``, the names of the other inputs.
+    Warns of a name that cannot be an argument's, and gives a safe one in its place. Raises ValueError for
+    inputs that are not known, or cannot be arguments beside ``options``, the names of the other inputs.
     """
     inputs = getattr(encoder, "inputs", None)
     structure = getattr(encoder, "input", inputs[0] if inputs else None)  # Keras 3's Sequential has no input

@@ -44,19 +44,14 @@ def update(
     """Writes an export anew with some classes added and others removed, without the model or its training.
 
     The new version ranks as an export of a model with these classes would: exactly without an index, or where
-    a request probes all cells of one. With an index each new class goes to the cell of the nearest centre,
-    and other rows stay where they are; a warning says when too many new vectors fit no cell well.
-
-    Classes that stay keep their ids. New ones take the ids that get free, and then ids after the last one; if
-    more are removed than added, the last ids move to free ones, as in ``tfxc.data.Vocabulary.merge``. A tied
-    table of the encoder gets the same rows, so that histories may hold new classes.
-
-    The old version stays. The new one appears when it is whole: an update that fails, or is killed, leaves
-    nothing under its path.
+    a request probes all cells of one. With an index each new class goes to the cell of the nearest centre; a
+    warning says when too many new vectors fit no cell well. Ids change as in ``tfxc.data.Vocabulary.merge``:
+    classes that stay keep theirs where they can. A tied table of the encoder gets the same rows, so that
+    histories may hold new classes. The old version stays. The new one appears when it is whole.
 
     Args:
-        path: folder of an export of a model with class names and a ``DenseHead`` or ``EncodedHead``, or of an
-            earlier update.
+        path: folder of an export, or an update, of a model with class names and a ``DenseHead`` or
+            ``EncodedHead``.
         new_path: folder to write, which must not exist; for TensorFlow Serving the next number, "served/2".
         added: names of n classes. A name that is a class already gets the new values in its old place.
         vectors: float [n, D], D the width of queries: rows of the head's table, or what the item encoder of
@@ -67,9 +62,9 @@ def update(
 
     Raises:
         ValueError: if the folder is no such export of this release, or something is at the new path; for
-            names that occur twice, or are both added and removed; for removed names that are no classes, or
-            all of them; for vectors, biases or attributes that are missing, of another shape or not finite;
-            if the encoder has, but for the tied table, what may have a row or a name for each class.
+            names that occur twice, are both added and removed, or are removed but no classes, or all of
+            them; for vectors, biases or attributes that are missing, of another shape or not finite; if the
+            encoder has, but for the tied table, what may have a row or a name for each class.
         OSError: naming the path, if the disk is full or the folder cannot be written.
 
     Example:
@@ -95,10 +90,11 @@ def update(
     _require_fixed_encoder(record, encode, loaded.tables)
     has_bias = record["options"].get("use_bias", False)
     dim = stored[0].shape[1] - has_bias if table is None else table.shape[1]
-    vectors = _numbers(vectors, "vectors", [change.num_added, dim])[change.order]
+    num_added = len(change.order)
+    vectors = _numbers(vectors, "vectors", [num_added, dim])[change.order]
     if biases is not None and not has_bias:
         raise ValueError("The head has no biases: leave them out.")
-    biases = _numbers(biases, "biases", [change.num_added])[change.order] if has_bias else None
+    biases = _numbers(biases, "biases", [num_added])[change.order] if has_bias else None
     attributes = _attributes(record, loaded, stored, change, attributes)
     head, index = DenseHead(len(change.names), **record["options"]), None
     if stored:
@@ -116,34 +112,22 @@ def update(
     if table is not None:
         head = _head(record, change, table, vectors, own.get("bias"), biases)
         weights += [head.table_variable, *map(tf_variable, head.weights)]
-    Servable(
-        encode=_encode(encode, table, head),
-        head=head,
-        k=record["k"],
-        index=index,
-        strings=record["strings"],
-        attributes=attributes,
-        class_names=change.names,
-        weights=weights,
-        tables=list(loaded.tables),
-        record=record,
-    ).write(new_path)
+    given = _encode(encode, table, head), head, record["k"], index, record["strings"], attributes
+    Servable(*given, change.names, weights, list(loaded.tables), record).write(new_path)
 
 
 def _record(path):
     """What an export tells of itself; ValueError for one that cannot be updated."""
     file = os.path.join(path, EXTRA, RECORD_FILE)
     if not os.path.exists(file):
-        raise ValueError(
-            f"{path} is no export of a model with class names, by this release: there is no {file}. Export "
-            "ExtremeClassifier(..., class_names=names) anew."
-        )
+        missing = f"{path} is no export of a model with class names, by this release: there is no {file}"
+        raise ValueError(f"{missing}. Export ExtremeClassifier(..., class_names=names) anew.")
     with open(file, encoding="utf-8") as file:
         record = json.load(file)
     if record["options"] is None:
         raise ValueError(
-            f"An update adds and removes rows of a DenseHead or an EncodedHead, but the head is a "
-            f"{record['head']}: change the model by tfxc.change_classes, and export it."
+            f"An update changes rows of a DenseHead or EncodedHead, but the head is a {record['head']}: "
+            "change the model by tfxc.change_classes, and export it."
         )
     return record
 
@@ -170,20 +154,14 @@ class _Change(NamedTuple):
     old_ids: np.ndarray
     order: np.ndarray
 
-    @property
-    def num_added(self):
-        return len(self.order)
-
     @classmethod
     def of(cls, old, added, removed):
         old, added, removed = Vocabulary(old), _distinct(added, "added"), _distinct(removed, "removed")
         unknown = _ids(removed, old) < 0
         if unknown.any():
             first = removed.names[int(unknown.argmax())]
-            raise ValueError(
-                f"{unknown.sum()} of the names to remove are no classes, first {first!r}"
-                f"{old.other_spelling(first)}: give those that are."
-            )
+            told = f"{unknown.sum()} of the names to remove are no classes, first {first!r}"
+            raise ValueError(f"{told}{old.other_spelling(first)}: give those that are.")
         both = _ids(added, removed) >= 0
         if both.any():
             name = added.names[int(both.argmax())]
@@ -213,11 +191,10 @@ def _numbers(values, what, shape):
     """Finite values float32 of a shape; ValueError for others."""
     refuse_masked(values, what)
     values = np.asarray(np.empty(shape) if values is None and not shape[0] else values, np.float32)
-    if list(values.shape) != shape or not np.isfinite(values).all():
-        raise ValueError(
-            f"{what} must be finite numbers {shape}, a row for each name that is added, but are "
-            f"{list(values.shape)}{', with NaN or infinity' if list(values.shape) == shape else ''}."
-        )
+    found = list(values.shape)
+    if found != shape or not np.isfinite(values).all():
+        wanted = f"{what} must be finite numbers {shape}, a row for each name that is added"
+        raise ValueError(f"{wanted}, but are {found}{', with NaN or infinity' if found == shape else ''}.")
     return values
 
 
@@ -239,14 +216,14 @@ def _attributes(record, loaded, stored, change, given):
     # With an index, they lie in the order of its slots.
     ids = np.maximum(change.old_ids, 0)
     rows = Tiles(*stored[: len(Tiles._fields)]).places.numpy()[ids] if stored else ids
-    if change.num_added:
+    if num_added := len(change.order):
         if given is None:
             raise ValueError(
                 f"Requests choose classes of this export by {list(record['attributes'])}: give these of the "
-                f"{change.num_added} that are added, attributes={{...}}."
+                f"{num_added} that are added, attributes={{...}}."
             )
         new = Attributes(given)
-        new.require_classes(change.num_added)
+        new.require_classes(num_added)
         rows = rows.astype(np.int64)
         rows[change.old_ids < 0] = known.parts[0].table.shape[0] + change.order
         known = known.joined(new)
@@ -257,9 +234,9 @@ def _head(record, change, table, vectors, bias, biases):
     """A ``DenseHead`` of the new classes, over a table of its own kind that an encoder may read, too."""
     offset = record["row_offset"] or 0
     rows = _edited(table, change.old_ids, vectors, offset)
-    own = constant(_tensor(rows))
+    own = constant(rows)
     embedding = keras.layers.Embedding(*rows.shape, embeddings_initializer=own, dtype=table.dtype.name)
-    rule = "zeros" if bias is None else constant(_tensor(_edited(bias, change.old_ids, biases)))
+    rule = "zeros" if bias is None else constant(_edited(bias, change.old_ids, biases))
     options = {**record["options"], "tied_to": embedding, "row_offset": offset, "bias_initializer": rule}
     head = DenseHead(len(change.names), **options)
     head.build((None, rows.shape[1]))
@@ -267,10 +244,7 @@ def _head(record, change, table, vectors, bias, biases):
 
 
 def _edited(variable, old_ids, new, offset=0):
-    """The rows of a variable for the new classes, as an array; rows before those of classes stay.
-
-    It gives back the memory of the variable, which is read no more.
-    """
+    """The rows of a variable that is read no more, for new classes; rows before those of classes stay."""
     dtype = variable.dtype.as_numpy_dtype
     rows = aligned_zeros((offset + len(old_ids), *variable.shape[1:]), dtype)
     rows[:offset] = variable[:offset].numpy()
@@ -279,7 +253,9 @@ def _edited(variable, old_ids, new, offset=0):
         rows[offset + start : offset + start + len(ids)] = tf.gather(variable, offset + ids).numpy()
     rows[offset:][old_ids < 0] = new
     _free([variable])
-    return rows
+    if variable.dtype == tf.bfloat16:
+        return tf.bitcast(taken_over(rows.view(np.uint16)), tf.bfloat16)
+    return taken_over(rows)
 
 
 def _free(variables):
@@ -287,13 +263,6 @@ def _free(variables):
     for variable in variables:
         empty = tf.zeros([0], variable.dtype)
         tf.raw_ops.AssignVariableOp(resource=variable.handle, value=empty)
-
-
-def _tensor(array):
-    """A tensor of an array that nobody writes any more."""
-    if array.dtype == tf.bfloat16:
-        return tf.bitcast(taken_over(array.view(np.uint16)), tf.bfloat16)
-    return taken_over(array)
 
 
 def _encode(concrete, table, head):
