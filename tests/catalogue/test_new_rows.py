@@ -55,16 +55,19 @@ def test_other_tables():
     assert bias.numpy().tolist() == [2, 1, 3, 1]
 
 
-def test_what_a_function_returns_is_checked():
-    with pytest.raises(ValueError, match="must return finite numbers, but those for 'green tea'"):
-        filled(lambda names: [[0, 0], [np.nan, 0]])
-    with pytest.raises(ValueError, match=r"asked for the class vectors \[2, 2\]"):
-        filled(lambda names: np.zeros([2, 3]))
+NO_RULE = "new_rows must be 'mean', 'similar', .* or a function"
 
 
-@pytest.mark.parametrize("rule", ["median", np.zeros([2, 2]), None])
-def test_other_rules_are_refused(rule):
-    with pytest.raises(ValueError, match="new_rows must be 'mean', 'similar', .* or a function"):
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        *((rule, NO_RULE) for rule in ("median", np.zeros([2, 2]), None)),
+        (lambda names: [[0, 0], [np.nan, 0]], "must return finite numbers, but those for 'green tea'"),
+        (lambda names: np.zeros([2, 3]), r"asked for the class vectors \[2, 2\]"),
+    ],
+)
+def test_other_rules_and_what_is_no_vector_are_refused(rule, message):
+    with pytest.raises(ValueError, match=message):
         filled(rule)
 
 

@@ -33,18 +33,12 @@ def test_variables_come_back_as_they_were(tmp_path):
 
 
 @pytest.mark.usefixtures("block_bytes")
-def test_rows_go_where_they_are_sent(tmp_path):
-    source, other = tf.Variable(VALUES[0]), tf.Variable(tf.zeros([4, 2]))
+def test_blocks_are_all_rows_or_those_asked_for_and_rows_go_where_they_are_sent(tmp_path):
+    source, other, some = tf.Variable(VALUES[0]), tf.Variable(tf.zeros([4, 2])), np.array([4, 0, 4])
+    np.testing.assert_array_equal(np.concatenate(list(blocks_of(source))), VALUES[0])
+    np.testing.assert_array_equal(np.concatenate(list(blocks_of(source, some))), VALUES[0][some])
     Spool(str(tmp_path), [source]).copy(0, other, np.array([3, -1, 0, -1, -1, 1]))
     np.testing.assert_array_equal(other.numpy(), [[4, 5], [10, 11], [0, 0], [0, 1]])
-
-
-@pytest.mark.usefixtures("block_bytes")
-def test_blocks_are_all_rows_or_those_asked_for():
-    variable = tf.Variable(VALUES[0])
-    np.testing.assert_array_equal(np.concatenate(list(blocks_of(variable))), VALUES[0])
-    some = np.array([4, 0, 4])
-    np.testing.assert_array_equal(np.concatenate(list(blocks_of(variable, some))), VALUES[0][some])
 
 
 def test_a_variable_of_a_shape_that_is_not_known_before(tmp_path):

@@ -1,20 +1,14 @@
 """Changes the list of classes of a trained model."""
 
+import itertools
 import tempfile
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import tensorflow as tf
 
-from tfxc._keras import keras
+from tfxc._keras import keras, optimizers
 from tfxc._keras.layers import layers_of, scope_of_own_classes
-from tfxc._keras.optimizers import (
-    build_optimizer,
-    parts_of,
-    places_without_decay,
-    schedule_of,
-    variables_of_optimizer,
-)
 from tfxc._keras.training import given_metrics, is_compiled
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
@@ -40,31 +34,28 @@ def change_classes(
     Classes are matched by name. A class that stays keeps everything that was learnt about it, also if its id
     changes: rows of the head and of item embeddings (shared with the head or not), biases, connections, slots
     of the optimizer, counts and the cells of a sampler's index. Lookup layers get the new names. Everything
-    about a retired class is removed. ``new_rows`` decides how new classes start; their optimizer slots are
-    new. The steps of the optimizer and the draws of the sampler continue; in Keras 3 those of random layers
-    (dropout), too.
+    about a retired class is removed. The steps of the optimizer and the draws of the sampler continue; in
+    Keras 3 those of random layers (dropout), too.
 
-    ``change_classes`` consumes the given model. It moves the weights through files in the folder for
-    temporary files (``TMPDIR``), which take as much space as the model in memory. The process takes a tenth
-    more memory than the model. Any later use of the given model raises a ValueError, and so does any of its
-    head or of a table of items in its encoder; other weights of the encoder stay. If anything fails, the
-    given model does not change.
+    ``change_classes`` consumes the given model: any later use of it, of its head, or of a table of items in
+    its encoder raises a ValueError. The weights move through files in the folder for temporary files
+    (``TMPDIR``), which take as much space as the model; the process takes a tenth more memory than that. If
+    anything fails, the given model does not change.
 
     Args:
         model: a built ``ExtremeClassifier`` with class names, just trained, or read from a file or a
             checkpoint. Its encoder is a functional or Sequential model.
         names: the L' names in the order of the new ids: a list, ``vocabulary.names``, an array. To keep the
             ids of most classes, use the names of ``tfxc.data.Vocabulary.merge``.
-        new_rows: the rule for the vector of a new class. "mean": the mean of all classes that stay.
-            ``Sequences`` in which it occurs: the mean of the classes near it, scaled to their mean length.
-            "similar", for names with a meaning: a weighted mean of the eight classes whose names share most
-            trigrams with its own (of at most 131,072 classes, drawn at random from those that stay). Or a
-            function from a list of n names to class vectors [n, D]. (Other tables with a row for each class
-            then use the mean. ``UniformSparseHead`` gives a new class new connections. ``EncodedHead`` takes
-            a function from names to features.)
+        new_rows: the rule for the vector of a new class, whose optimizer slots are new. "mean": the mean of
+            all classes that stay. ``Sequences`` in which it occurs: the mean of the classes near it, scaled
+            to their mean length. "similar", for names with a meaning: a weighted mean of the eight classes
+            whose names share most trigrams with its own (of at most 131,072 classes, drawn at random). Or a
+            function from a list of n names to class vectors [n, D], for an ``EncodedHead`` to features; other
+            tables then use the mean. ``UniformSparseHead`` gives a new class new connections.
 
     Returns:
-        A model like the given one, compiled if that was: fit, evaluate, save or export it like any other.
+        A model like the given one, compiled if that was.
 
     Raises:
         ValueError: for names that occur twice, are not a list, or of which the model knows none, or one in
@@ -92,28 +83,33 @@ def change_classes(
     optimizer = getattr(model, "optimizer", None)  # None if it is not compiled
     if optimizer is not None:
         # Building restores the slots of a checkpoint that was read before.
-        build_optimizer(optimizer, model.trainable_variables)
+        optimizers.build_optimizer(optimizer, model.trainable_variables)
     head_rows = model.head.class_rows()
     items = item_layers(model.encoder, head_rows, model.class_names, classes)
     lookups = lookups_of_head(model.head, items, model.class_names, classes)
     config = {**_changed_config(model, items, lookups, classes), "class_names": names}
     compilation = None if optimizer is None else _changed_compilation(model, classes)
-    old = _Variables(model)
-    rows_of_items = [rows for item in items for rows in item.class_rows]
-    tables, averages = old.tables([*head_rows, *rows_of_items, *_rows_of_sampler(model.sampler)])
-    kept = set(map(id, map(tf_variable, weights_of(model.encoder)))) - {id(old.all[at]) for at in tables}
-    refuse_other_holders(model, [own for own in old.all if id(own) not in kept])
+    old = _variables(model)
+    samplers = [part for part in layers_of(model.sampler) if hasattr(part, "class_rows")]
+    class_rows = [*(item.class_rows for item in items), *(part.class_rows() for part in samplers)]
+    tables, averages = _tables(model, old, [*head_rows, *itertools.chain(*class_rows)])
+    kept = set(map(id, map(tf_variable, weights_of(model.encoder)))) - {id(old[at]) for at in tables}
+    refuse_other_holders(model, [own for own in old if id(own) not in kept])
     with tempfile.TemporaryDirectory(prefix="change_classes_") as folder:
-        spool = Spool(folder, old.all, kept)
+        spool = Spool(folder, old, kept)
         try:
             spool.free()
             with scope_of_own_classes(_parts(model)):
                 changed = type(model).from_config(config)
-            _require_built(changed)
+            if not changed.built:
+                raise ValueError(
+                    "The encoder's output shape is unknown before it has seen data: wrap it in keras.Model("
+                    "inputs, encoder(inputs)), load its weights, and change the classes of that."
+                )
             if compilation is not None:
                 changed.compile(**compilation)
                 _exclude_from_decay(model, changed)
-                build_optimizer(changed.optimizer, changed.trainable_variables)
+                optimizers.build_optimizer(changed.optimizer, changed.trainable_variables)
             _copy_adapted(model, changed, {id(item.layer) for item in [*items, *lookups]})
             _carry(spool, old, tables, averages, changed, classes, rule)
             changed.head.classes_changed(model.head, classes.old_ids, rule.given)
@@ -127,45 +123,45 @@ def change_classes(
     return changed
 
 
-class _Variables:
-    """The variables of a built model and optimizer in a fixed order, and those with a row for each class."""
+def _variables(model):
+    """The variables of a built model and its optimizer, in a fixed order."""
+    optimizer = getattr(model, "optimizer", None)
+    weights = [tf_variable(weight) for weight in weights_of(model)]
+    return weights + ([] if optimizer is None else optimizers.variables_of_optimizer(optimizer))
 
-    def __init__(self, model):
-        self.optimizer = getattr(model, "optimizer", None)
-        self.trained = model.trainable_variables
-        self.all = [tf_variable(weight) for weight in weights_of(model)]
-        if self.optimizer is not None:
-            self.all += variables_of_optimizer(self.optimizer)
-        self.place = {id(variable): place for place, variable in enumerate(self.all)}
 
-    def tables(self, class_rows):
-        """``ClassRows`` by place, of weights and slots; by place of an average, the place of its weight."""
-        tables, averages = {}, {}
-        for rows in class_rows:
-            tables[self.place[id(tf_variable(rows.weight))]] = rows
-            slots = {} if self.optimizer is None else slots_of(self.optimizer, rows.weight)
-            for name, slot in slots.items():
-                if slot.shape[:1] == rows.weight.shape[:1]:
-                    tables[self.place[id(slot)]] = ClassRows(slot, rows.row_offset)
-                    if name in AVERAGES:
-                        averages[self.place[id(slot)]] = self.place[id(tf_variable(rows.weight))]
-        if self.optimizer is not None:
-            self._refuse_unknown_slots({tuple(rows.weight.shape) for rows in class_rows})
-        return tables, averages
+def _tables(model, variables, class_rows):
+    """``ClassRows`` by place, of weights and slots; by place of an average, the place of its weight."""
+    optimizer = getattr(model, "optimizer", None)
+    place = {id(variable): place for place, variable in enumerate(variables)}
+    tables, averages = {}, {}
+    for rows in class_rows:
+        of_weight = place[id(tf_variable(rows.weight))]
+        tables[of_weight] = rows
+        slots = {} if optimizer is None else slots_of(optimizer, rows.weight)
+        for name, slot in slots.items():
+            if slot.shape[:1] == rows.weight.shape[:1]:
+                tables[place[id(slot)]] = ClassRows(slot, rows.row_offset)
+                if name in AVERAGES:
+                    averages[place[id(slot)]] = of_weight
+    if optimizer is not None:
+        # Other variables may be as long as a bias.
+        shapes = {tuple(rows.weight.shape) for rows in class_rows if len(rows.weight.shape) > 1}
+        _refuse_unknown_slots(optimizer, model.trainable_variables, shapes)
+    return tables, averages
 
-    def _refuse_unknown_slots(self, shapes):
-        """Raises ValueError if the optimizer has a matrix of one of these shapes that is not a known slot."""
-        shapes = {shape for shape in shapes if len(shape) > 1}  # other variables may be as long as a bias
-        weights = [own for own in self.trained if tuple(own.shape) in shapes]
-        known = {id(slot) for own in weights for slot in slots_of(self.optimizer, own).values()}
-        for own in variables_of_optimizer(self.optimizer):
-            if tuple(own.shape) in shapes and id(own) not in known:
-                raise ValueError(
-                    f"{type(self.optimizer).__name__} keeps {own.name} of the shape of a class table, "
-                    f"{tuple(own.shape)}, whose rows are unknown. Give the optimizer a method "
-                    "slots_of(variable) that returns a dict, name -> tf.Variable, of all variables with a "
-                    "row for each row of a weight."
-                )
+
+def _refuse_unknown_slots(optimizer, trained, shapes):
+    """Raises ValueError if the optimizer has a matrix of one of these shapes that is not a known slot."""
+    weights = [own for own in trained if tuple(own.shape) in shapes]
+    known = {id(slot) for own in weights for slot in slots_of(optimizer, own).values()}
+    for own in optimizers.variables_of_optimizer(optimizer):
+        if tuple(own.shape) in shapes and id(own) not in known:
+            raise ValueError(
+                f"{type(optimizer).__name__} keeps {own.name} of the shape of a class table, "
+                f"{tuple(own.shape)}, whose rows are unknown. Give it a method slots_of(variable) that "
+                "returns a dict, name -> tf.Variable, of those with a row for each row of a weight."
+            )
 
 
 def _check(model):
@@ -173,15 +169,9 @@ def _check(model):
         raise ValueError(f"model must be an ExtremeClassifier, but got {type(model).__name__}.")
     refuse_consumed(model)
     if model.class_names is None:
-        raise ValueError(
-            "The model has no class names to match classes by: make it with ExtremeClassifier(..., "
-            "class_names=names) and load its weights."
-        )
+        raise ValueError("The model has no class names: make it with class_names=names and load its weights.")
     if model.vocabulary is not None:
-        raise ValueError(
-            "The classes of this model change while it trains, by its GrowingVocabulary: train it on batches "
-            "of the new names."
-        )
+        raise ValueError("The classes of a GrowingVocabulary change while it trains: train on the new names.")
     if not model.built:
         raise ValueError("The model is not built, so there is nothing to convert: train or load it first.")
     if model.distribute_strategy.num_replicas_in_sync > 1:
@@ -190,18 +180,6 @@ def _check(model):
         )
     require_one_machine(model, "where classes do not change")
     model.head.share(model.encoder)  # refuses a table of another encoder
-
-
-def _require_built(changed):
-    if not changed.built:
-        raise ValueError(
-            "The encoder's output shape is unknown before it has seen data: wrap it in a functional model, "
-            "keras.Model(inputs, encoder(inputs)), load its weights, and change the classes of that."
-        )
-
-
-def _rows_of_sampler(sampler):
-    return [rows for part in layers_of(sampler) if hasattr(part, "class_rows") for rows in part.class_rows()]
 
 
 def _changed_config(model, items, lookups, classes):
@@ -228,7 +206,6 @@ def _by_name(items, layers):
 
 
 def _without_shapes(config):
-    """Returns a config without the shapes with which its layers were built."""
     if isinstance(config, dict):
         return {key: _without_shapes(value) for key, value in config.items() if key != "build_config"}
     return [_without_shapes(part) for part in config] if isinstance(config, list) else config
@@ -250,8 +227,8 @@ def _parts(model):
     parts = [*layers_of(model.encoder), *layers_of(model.head), model.sampler]
     parts += getattr(model.sampler, "samplers", [])
     if is_compiled(model):
-        optimizers = parts_of(model.optimizer)
-        parts += [*optimizers, *map(schedule_of, optimizers)]
+        own = optimizers.parts_of(model.optimizer)
+        parts += [*own, *map(optimizers.schedule_of, own)]
         parts += [model.classification_loss, *given_metrics(model)]
     return parts
 
@@ -273,8 +250,9 @@ def _changed_compilation(model, classes):
 
 def _exclude_from_decay(model, changed):
     """Excludes the same weights from weight decay as before, which no config tells."""
-    for before, part in zip(parts_of(model.optimizer), parts_of(changed.optimizer), strict=True):
-        places = places_without_decay(before, model.trainable_variables)
+    parts = (optimizers.parts_of(own.optimizer) for own in (model, changed))
+    for before, part in zip(*parts, strict=True):
+        places = optimizers.places_without_decay(before, model.trainable_variables)
         if places:
             part.exclude_from_weight_decay([changed.trainable_variables[place] for place in places])
 
@@ -289,21 +267,20 @@ def _copy_adapted(model, changed, except_for):
 
 
 def _carry(spool, old, tables, averages, changed, classes, rule):
-    new = _Variables(changed)
-    if len(new.all) != len(old.all):
+    new = _variables(changed)
+    if len(new) != len(old):
         raise ValueError(
-            f"The model and its optimizer have {len(old.all)} variables, but a new copy has {len(new.all)}: "
-            "layers were frozen, or unfrozen, since the optimizer was made. Compile the model again, with a "
-            "new optimizer, before you change the classes."
+            f"The model and optimizer have {len(old)} variables, a new copy has {len(new)}: layers "
+            "were frozen, or unfrozen, since the optimizer was made. Compile the model again, with a new one."
         )
     index = {id(tf_variable(weight)) for weight in (changed.sampler.weights if changed.sampler else [])}
-    for place, (source, variable) in enumerate(zip(old.all, new.all, strict=True)):
+    for place, (source, variable) in enumerate(zip(old, new, strict=True)):
         if place in tables:
             rows = tables[place]
             spool.copy(place, variable, classes.destinations(source.shape[0], rows.row_offset))
             rule.fill(rows._replace(weight=variable))
             if place in averages:  # so that averaging does not reset a new class
-                _copy_rows(new.all[averages[place]], variable, classes.added + rows.row_offset)
+                _copy_rows(new[averages[place]], variable, classes.added + rows.row_offset)
         elif source.shape == variable.shape:
             spool.copy(place, variable)
         elif id(variable) not in index:  # classes_changed rebuilds an index

@@ -27,9 +27,8 @@ class ClassMap:
         _refuse_other_spelling(old.filter(pa.array(self.new_ids < 0)), self.names.take(pa.array(self.added)))
         if not len(kept):
             raise ValueError(
-                f"None of the {len(self.names)} names is a class of the model: the first are "
-                f"{self.names[0].as_py()!r} and {old[0].as_py()!r}. Pass names, not class ids, spelled as in "
-                "model.class_names."
+                f"None of the {len(self.names)} names is a class of the model: the first are {self.names[0]} "
+                f"and {old[0]}. Pass names, not class ids, spelled as in model.class_names."
             )
 
     @cached_property

@@ -23,14 +23,8 @@ from tfxc.layers.adapted import LOOKUPS
 # The argument that holds an embedding's number of rows.
 _SIZES = {keras.layers.Embedding: "input_dim", EmbeddingBag: "num_features"}
 # Layers that rearrange ids without changing them.
-_REARRANGING = (
-    keras.layers.Concatenate,
-    keras.layers.Cropping1D,
-    keras.layers.Flatten,
-    keras.layers.Permute,
-    keras.layers.RepeatVector,
-    keras.layers.Reshape,
-)
+_NAMES = "Concatenate", "Cropping1D", "Flatten", "Permute", "RepeatVector", "Reshape"
+_REARRANGING = tuple(getattr(keras.layers, name) for name in _NAMES)
 # A table with so many more rows than classes stays as it is, but may be meant to hold items.
 _UNUSUAL = 2, 3
 
@@ -49,9 +43,8 @@ def item_layers(encoder, head_rows, class_names, classes):
     These are: a layer with the methods ``class_rows`` and ``config_for``; a table that the head shares; a
     lookup whose vocabulary is the names of the classes; an embedding of any size that reads such a lookup; an
     embedding of L rows, of L + 1 (row 0 for padding), or of the size of such a lookup; and a sparse input of
-    a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names an embedding that
-    counts as a table of items only because of its number of rows. Raises ValueError where weights that
-    read names or ids would not move with them.
+    a known width whose columns are the rows of such an ``EmbeddingBag``. A warning names what may hold items
+    by its size alone. Raises ValueError where weights that read names or ids would not move with them.
     """
     layers = layers_of(encoder)
     num_old = len(classes.new_ids)
@@ -104,8 +97,7 @@ def _warn_of_guesses(encodings, columns, guessed, unmoved):
         "that reads keras.Input((L,), sparse=True), whose rows move with the class ids.": columns,
         "The embeddings {} have as many rows as there are classes, or one more, so they count as tables of "
         "items, whose rows move with the class ids. If they hold anything else, give them another number of "
-        "rows when you make the model. A table is certain to hold items if the head shares it (tied_to), or "
-        "if it reads a lookup of the class names.": guessed,
+        "rows. Sure tables of items are shared by the head, or read a lookup of the class names.": guessed,
         "The embeddings {} have two or three rows more than there are classes, and do not change: if they "
         "hold items, class ids now mean other rows. Tables of items have at most one more row, row 0 for "
         "padding, or read a lookup of the class names.": unmoved,
@@ -141,9 +133,8 @@ def lookups_of_head(head, items, class_names, classes):
     if not lookups or any(id(own) in behind or own.embeddings.shape[0] in sizes for own in tables):
         raise ValueError(
             f"The rows of {[layer.name for layer in moved]} move with the class ids, but the item encoder "
-            "reads them too, by features that do not change. Give it a table of its own, whose rows stay; "
-            "or, if all its tables of items are shared, features that are names, followed by a lookup of the "
-            "model's class_names."
+            "reads them too, by features that do not change. Give it a table of its own; or, if all its "
+            "tables of items are shared, names as features, followed by a lookup of model.class_names."
         )
     return [_changed_lookup(lookup, classes) for lookup in lookups]
 
@@ -160,19 +151,11 @@ def _readers_of_columns(encoder, widths, moved):
     """Returns names of layers, but ``moved``, with a weight for each column of an input of such a width."""
     inputs = encoder.inputs if is_made_of_layers(encoder) else []
     wide = [own for own in inputs if tf.as_dtype(own.dtype).is_floating and own.shape[-1] in widths]
-    steps, seen, names = [layer_of(own) for own in wide], set(), []
-    while steps:
-        for reader in readers_of(steps.pop()):
-            if id(reader) in seen:
-                continue
-            seen.add(id(reader))
-            weights = getattr(reader, "weights", [])
-            heights = {own.shape[0] for own in weights if len(own.shape)}
-            if not weights:
-                steps.append(reader)
-            elif reader.name not in moved and heights & widths:
-                names.append(reader.name)
-    return names
+    readers = [reader for own in wide for reader, _ in _readers_behind(layer_of(own), encoder)]
+    found = {}
+    for own in readers:
+        found[own.name] = {weight.shape[0] for weight in getattr(own, "weights", []) if len(weight.shape)}
+    return [name for name, heights in found.items() if name not in moved and heights & widths]
 
 
 def _tables_behind(lookups, model, num_old):
@@ -181,7 +164,7 @@ def _tables_behind(lookups, model, num_old):
     for lookup in lookups:
         size = lookup.vocabulary_size()
         offset = size - num_old
-        for reader, is_as_given in _readers_of_ids(lookup, model):
+        for reader, is_as_given in _readers_behind(lookup, model):
             if isinstance(reader, keras.layers.CategoryEncoding):
                 if reader.num_tokens >= size:
                     raise ValueError(_columns(reader))
@@ -201,16 +184,15 @@ def _tables_behind(lookups, model, num_old):
             elif is_as_given and _may_hold_rows(reader, size):
                 raise ValueError(
                     f"{reader.name!r} reads the ids of {lookup.name!r}, the lookup of the class names, but "
-                    "its weights would not move with the names. Use an Embedding, or let the layer list its "
-                    "rows in class_rows() and return its config from config_for(old_ids)."
+                    "would not move with them. Use an Embedding, or give it class_rows() and config_for."
                 )
     return offsets
 
 
-def _readers_of_ids(lookup, model):
-    """Returns what reads a lookup's ids, directly or after layers without weights, and whether unchanged."""
-    known = set(map(id, operations_of(model)))  # another model may share the lookup
-    steps, seen, found = [(lookup, True)], set(), []
+def _readers_behind(layer, model):
+    """Returns what reads a layer's output, directly or after ones without weights, and if unchanged."""
+    known = set(map(id, operations_of(model)))  # another model may share the layer
+    steps, seen, found = [(layer, True)], set(), []
     while steps:
         layer, is_as_given = steps.pop()
         for reader in readers_of(layer):
@@ -232,8 +214,7 @@ def _is_one_hot(layer):
 def _columns(layer):
     return (
         f"{layer.name!r} makes a column of each class name, but the weights that read it would not move with "
-        "the names. Build the encoder with an Embedding, or a tfxc.layers.EmbeddingBag, of the lookup's "
-        "vocabulary_size() instead."
+        "the names. Take an Embedding, or a tfxc.layers.EmbeddingBag, of the lookup's vocabulary_size()."
     )
 
 
@@ -258,8 +239,7 @@ def _refuse_reordered(layer, lookups, class_names):
             raise ValueError(
                 f"The rows of {layer.name!r} would be moved by class id, but the lookup {lookup.name!r} "
                 "knows the class names in another order, or is that of a TextVectorization, which keeps its "
-                "words, so tfxc cannot match rows and classes. Use a lookup of its own with the names in the "
-                "order of the model's class_names, and bring the rows of a trained table into that order."
+                "words. Use a lookup of its own in the order of model.class_names, and sort trained rows so."
             )
 
 
@@ -269,23 +249,18 @@ def _changed_lookup(lookup, classes):
     # The weights of "tf_idf" would stay in the order of the old names.
     if lookup.output_mode != "int" and (not is_read_by_bags or lookup.output_mode == "tf_idf"):
         raise ValueError(
-            f"The lookup {lookup.name!r} of the class names has output_mode={lookup.output_mode!r}: the "
-            "weights that read a name's column would not move with the names. Build the encoder with "
-            'output_mode="int" and an Embedding, or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows.'
+            f"The lookup {lookup.name!r} of the class names has output_mode={lookup.output_mode!r}: weights "
+            'that read its columns would not move with the names. Take output_mode="int" and an Embedding, '
+            "or a tfxc.layers.EmbeddingBag, of vocabulary_size() rows."
         )
-    config = lookup.get_config()
     names = classes.names_of(np.arange(len(classes.old_ids)))
-    is_string = isinstance(lookup, keras.layers.StringLookup)
-    config["vocabulary"] = names if is_string else _as_integers(names, lookup)
-    config["vocabulary_size"] = lookup.vocabulary_size() + classes.num_added
-    return ItemLayer(lookup, [], config)
-
-
-def _as_integers(names, lookup):
-    unfit = [name for name in names if not name.removeprefix("-").isdecimal()]
-    if unfit:
-        raise ValueError(
-            f"The lookup {lookup.name!r} of the class names takes integers, but the new name {unfit[0]!r} is "
-            "not one: pass names that are integers, or build the encoder with a StringLookup."
-        )
-    return [int(name) for name in names]
+    if not isinstance(lookup, keras.layers.StringLookup):
+        unfit = [name for name in names if not name.removeprefix("-").isdecimal()]
+        if unfit:
+            raise ValueError(
+                f"The lookup {lookup.name!r} of the class names takes integers, but the new name "
+                f"{unfit[0]!r} is not one: pass integers, or build the encoder with a StringLookup."
+            )
+        names = list(map(int, names))
+    size = lookup.vocabulary_size() + classes.num_added
+    return ItemLayer(lookup, [], {**lookup.get_config(), "vocabulary": names, "vocabulary_size": size})

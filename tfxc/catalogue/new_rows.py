@@ -66,11 +66,9 @@ class NewRows:
     def _given(self, ids, shape):
         names = self._classes.names_of(ids)
         values = np.asarray(self._rule(names), np.float32)
-        if values.shape != (len(names), *shape):
-            raise ValueError(
-                f"new_rows was asked for the class vectors {[len(names), *shape]} of {len(names)} names, but "
-                f"returned shape {list(values.shape)}."
-            )
+        wanted, found = [len(names), *shape], list(values.shape)
+        if found != wanted:
+            raise ValueError(f"new_rows was asked for the class vectors {wanted} of names, but gave {found}.")
         if not np.isfinite(values).all():
             name = names[int(np.argmin(np.isfinite(values).all(1)))]
             raise ValueError(f"new_rows must return finite numbers, but those for {name!r} are not.")
@@ -112,9 +110,8 @@ class NewRows:
 def neighbour_shares(sequences, classes):
     """How often each class that stays occurs near each new one in ``Sequences`` of names: float32 [n, L'].
 
-    A sparse matrix of shares among the occurrences of staying classes at most 5 positions before or after; a
-    row without any is empty. Reference: Barkan, Koenigstein, "Item2Vec: Neural Item Embedding for
-    Collaborative Filtering", 2016 (items that occur together are alike).
+    Shares among the occurrences of staying classes at most 5 positions before or after. Reference: Barkan,
+    Koenigstein, "Item2Vec: Neural Item Embedding for Collaborative Filtering", 2016.
     """
     items = places_of(sequences.vocabulary.names.array, classes.names)[sequences.items]
     owner = np.repeat(np.arange(len(sequences)), sequences.lengths)

@@ -28,8 +28,7 @@ class Moved:
 class Spool:
     """Copies of a list of ``tf.Variable`` in files of an existing folder, read and written in blocks of rows.
 
-    The constructor writes the values. It raises OSError if there is no space; the variables do not change.
-    ``kept`` are the ids of those that keep their values when the others are freed.
+    OSError if there is no space. ``kept`` are the ids of those that keep their values when others are freed.
     """
 
     def __init__(self, folder, variables, kept=()):
@@ -115,8 +114,7 @@ def refuse_other_holders(model, variables):
     moved = set(map(id, variables))
     if _other_holder(model, moved) is not None:
         gc.collect()  # it may be a model that nobody holds any more
-    found = _other_holder(model, moved)
-    if found is not None:
+    if (found := _other_holder(model, moved)) is not None:
         other, weight = found
         raise ValueError(
             f"The {type(other).__name__} {other.name!r} holds {layer_and_name(weight)} as well, which would "
@@ -130,9 +128,8 @@ def _other_holder(model, moved):
     parts += [part._functional for part in parts if hasattr(part, "_functional")]  # a Sequential makes it
     parts = set(map(id, parts))
     for other in gc.get_objects():
-        if not issubclass(type(other), keras.layers.Layer) or id(other) in parts:
-            continue
-        if getattr(other, "is_consumed", False):
+        is_layer = issubclass(type(other), keras.layers.Layer)
+        if not is_layer or id(other) in parts or getattr(other, "is_consumed", False):
             continue
         for layer in layers_of(other):
             for weight in own_weights(layer):
