@@ -1,10 +1,9 @@
 """A training that is stopped and run again, for the tests of what goes on."""
 
-import contextlib
 import os
-import shutil
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, features, make_model
 
@@ -15,6 +14,10 @@ from tfxc.callbacks import BackupAndRestore
 
 X, Y = features(95), np.arange(95) % NUM_CLASSES
 STEPS = 10  # an epoch
+
+
+def long_traced(test):
+    return pytest.mark.long(pytest.mark.traced(test))
 
 
 class Stop(keras.callbacks.Callback):
@@ -82,14 +85,6 @@ class Again:
             is_zero = goes_on and not name.startswith("learning_rate")
             variable.assign(tf.zeros_like(variable) if is_zero else self.start[name])
         return run(folder, *args, model=self.model, **options)
-
-
-def copy_as_killed(folder, to):
-    def copy(source, target):
-        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
-            shutil.copy2(source, target)
-
-    shutil.copytree(folder, to, copy_function=copy)
 
 
 def assert_same(result, expected):

@@ -10,13 +10,13 @@ import kill_training
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import STEPS, Again, Stop, X, Y, assert_same, check_goes_on, copy_as_killed, made, run
+from backup_checks import STEPS, Again, Stop, X, Y, assert_same, check_goes_on, long_traced, made, run
 from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features, make_model
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc.callbacks import BackupAndRestore, SamplerRefresh
-from tfxc.resume.backup_and_restore import Position
+from tfxc.resume.backup_and_restore import BackupSchedule, Position
 from tfxc.resume.folder import BackupFolder
 
 
@@ -68,15 +68,13 @@ def bfloat16_script():
     return lambda *args, **options: again.run(*args, **{"batch_size": 10, "epochs": 2, **options})
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.both_keras
 def test_a_bfloat16_table_goes_on_to_the_bit(tmp_path, bfloat16_script):
     check_goes_on(bfloat16_script, tmp_path, 13, 4)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script):
     def script(*args):
         stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=99, restore_best_weights=True)
@@ -85,8 +83,7 @@ def test_the_best_weights_of_a_bfloat16_table_are_kept(tmp_path, bfloat16_script
     check_goes_on(script, tmp_path, 13)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
     def saved_as(name, *stop):
         log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=True)
@@ -100,8 +97,7 @@ def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
     assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, script):
     class Weighted(keras.callbacks.Callback):
         def __init__(self, told):
@@ -117,8 +113,7 @@ def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, 
     assert callback.told.tolist() == [10.0] * 3 and callback.sum.tolist() == [12.0] * 3
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, script, two_epochs, whole):
     expected, folder = two_epochs
@@ -127,46 +122,32 @@ def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, scr
     assert_same(script(tmp_path / "backups", epochs=3), whole)
 
 
+def steps_of(model):
+    return int(model.optimizer.iterations.numpy())
+
+
 @pytest.mark.long
-def test_another_training_in_the_folder_of_a_finished_one_is_told(tmp_path):
-    model = made()
-    backup = BackupAndRestore(tmp_path)
-    model.fit(X, Y, callbacks=[backup], verbose=0)
+def test_what_a_model_learnt_since_the_end_of_a_training_is_not_undone(tmp_path):
+    model, backup = made(), BackupAndRestore(tmp_path)
+    expected = model.fit(X, Y, callbacks=[backup], verbose=0).history
     with pytest.warns(UserWarning, match="is finished, .* fit has nothing left to do. For another training"):
         model.fit(X, Y, callbacks=[backup], verbose=0)
-    model.fit(X, Y, verbose=0)
-    steps = int(model.optimizer.iterations.numpy())
-    message = f"at step {steps // 2}, and this model is at step {steps}: fit would undo"
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
-    assert int(model.optimizer.iterations.numpy()) == steps
-
-
-@pytest.mark.long
-def test_a_new_model_in_the_folder_of_a_finished_training_is_told(tmp_path):
-    model = made()
-    expected = model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0).history
-    steps, again = int(model.optimizer.iterations.numpy()), made()
-    with pytest.warns(UserWarning, match=f"is finished, at step {steps}, and its model is restored: fit has"):
-        history = again.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0).history
-    assert history == expected and int(again.optimizer.iterations.numpy()) == steps
-
-
-@pytest.mark.long
-def test_steps_since_the_end_of_a_training_are_not_undone_by_more_epochs(tmp_path):
-    model = made()
-    model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
-    ended = int(model.optimizer.iterations.numpy())
+    ended, again = steps_of(model), made()
+    with pytest.warns(UserWarning, match=f"is finished, at step {ended}, and its model is restored: fit has"):
+        assert again.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0).history == expected
+    assert steps_of(again) == ended
     model.fit(X, Y, epochs=2, callbacks=[BackupAndRestore(tmp_path)], verbose=0)  # goes on
-    assert int(model.optimizer.iterations.numpy()) == 2 * ended
+    assert steps_of(model) == 2 * ended
     model.fit(X, Y, verbose=0)
-    with pytest.raises(ValueError, match=f"at step {2 * ended}, and this model is at step {3 * ended}: fit"):
-        model.fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
-    assert int(model.optimizer.iterations.numpy()) == 3 * ended
+    for epochs in (2, 3):
+        with pytest.raises(
+            ValueError, match=f"step {2 * ended}, .* model is at step {3 * ended}: fit would undo"
+        ):
+            model.fit(X, Y, epochs=epochs, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
+        assert steps_of(model) == 3 * ended
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path):
     model = made()
     with pytest.raises(KeyboardInterrupt):
@@ -174,7 +155,7 @@ def test_a_fit_that_was_interrupted_goes_back_to_its_backup_and_says_so(tmp_path
         model.fit(X, Y, batch_size=10, epochs=2, callbacks=callbacks, verbose=0)
     with pytest.warns(UserWarning, match=f"at step {STEPS + 3}, and goes back .* of step {STEPS}, where"):
         model.fit(X, Y, batch_size=10, epochs=2, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
-    assert int(model.optimizer.iterations.numpy()) == 2 * STEPS
+    assert steps_of(model) == 2 * STEPS
 
 
 @pytest.mark.long
@@ -206,8 +187,7 @@ class Active(keras.layers.Layer):
         return inputs
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.both_keras
 def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     inner = keras.Sequential([keras.Input((DIM,)), Active()])  # lists the metric, too
@@ -231,8 +211,7 @@ def test_metrics_of_layers_go_on_within_an_epoch(tmp_path):
     assert logs["loss"] == expected[1]["loss"]
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     stopping = [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
@@ -241,15 +220,18 @@ def test_one_that_was_stopped_early_stays_stopped(tmp_path, script):
     assert_same(script(tmp_path, callbacks=stopping), expected)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.optimized  # as the graphs of the process that is killed
 def test_killed_while_it_evolves_mines_and_refreshes(tmp_path):
     rewire = tfxc.layers.UniformSparseHead.rewire
 
+    def copy(source, target):
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
+            shutil.copy2(source, target)
+
     def copied(*args):
         if not (tmp_path / "killed").exists():  # in the middle of the first evolution
-            copy_as_killed(tmp_path / "whole", tmp_path / "killed")
+            shutil.copytree(tmp_path / "whole", tmp_path / "killed", copy_function=copy)
         return rewire(*args)
 
     with mock.patch.object(tfxc.layers.UniformSparseHead, "rewire", copied):
@@ -271,17 +253,23 @@ class Terminate(keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
+def sigterm_calls(function):
+    before = signal.signal(signal.SIGTERM, function)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def ended_by_sigterm():
     def end(number, frame):
         raise SystemExit(number)
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with sigterm_calls(end):
         with pytest.raises(SystemExit):
             yield
         assert signal.getsignal(signal.SIGTERM) is end
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.traced
@@ -293,8 +281,7 @@ def test_sigterm_makes_a_last_backup_and_then_has_its_effect(tmp_path, script, w
     assert_same(script(tmp_path, 1000), whole)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.parametrize("does", ["stop", "note"])
 def test_a_handler_that_returns_is_called_once_and_nothing_passes_for_finished(tmp_path, script, whole, does):
     terminate, calls = Terminate(6), []
@@ -304,11 +291,8 @@ def test_a_handler_that_returns_is_called_once_and_nothing_passes_for_finished(t
         if does == "stop":
             terminate.model.stop_training = True
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with sigterm_calls(end):
         done = script(tmp_path, 1000, callbacks=[terminate])
-    finally:
-        signal.signal(signal.SIGTERM, before)
     assert len(calls) == (1 if does == "stop" else 3)  # one an epoch
     if does == "stop":
         assert Position(*BackupFolder(tmp_path).newest()[1]["position"]) == (0, 7, False)
@@ -342,8 +326,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_batch_out_of_the_next
     assert model.first_batch == 0
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.both_keras
 def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_path, script):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10).filter(lambda *_: True)
@@ -361,8 +344,7 @@ def test_sigterm_does_not_wait_for_the_end_of_an_epoch_of_unknown_length(tmp_pat
     assert [batch for batch, _ in losses] == [*range(10), *range(10)] and losses[:10] == expected[2][:10]
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script, two_epochs, whole):
     shutil.copytree(two_epochs[1], tmp_path / "killed")
     newest = sorted((tmp_path / "killed").iterdir())[-1]
@@ -371,8 +353,7 @@ def test_a_damaged_backup_costs_the_steps_since_the_one_before(tmp_path, script,
         assert_same(script(tmp_path / "killed"), whole)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_of_a_large_table_it_writes_and_restores_the_rows_that_changed(tmp_path):
     head = tfxc.layers.DenseHead(20_000)
     again, options = Again(make_model(tfxc.samplers.Uniform(6, shared=True), head=head)), {"batch_size": 10}
@@ -413,8 +394,7 @@ def test_a_slow_disk_holds_training_up_so_that_a_kill_costs_save_freq_steps(tmp_
     assert ages == [0] * 10
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_a_backup_that_cannot_be_written_is_told_and_training_goes_on(tmp_path, monkeypatch, script):
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -429,17 +409,15 @@ def test_backups_of_another_model_are_refused(tmp_path, two_epochs):
     wider = make_model()
     with pytest.raises(ValueError, match=r"is of another model: as \w+ .*Delete it, or name another"):
         wider.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
-    with pytest.raises(ValueError, match=r"has the seeds \[7.*its backup .*set_random_seed"):
+    with pytest.raises(ValueError, match=r"has the seeds \[7.*\], but its backup .* has \[.*set_random_seed"):
         run(tmp_path, batch_size=10, sampler=tfxc.samplers.Uniform(6, seed=7))
 
 
 def test_what_it_needs(tmp_path):
     for save_freq in (0, 1.5, "step"):
-        message = 'save_freq must be "epoch" or a number of steps, which must be an'
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match='save_freq must be "epoch" or a number of steps, which must be'):
             BackupAndRestore(tmp_path, save_freq)
-    message = "only one BackupAndRestore, but these name the folders .*'one', 'two'"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="only one .*, but these name the folders .*'one', 'two'"):
         make_model().fit(X, Y, callbacks=[BackupAndRestore("one"), BackupAndRestore("two")], verbose=0)
     plain = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(1)])
     plain.compile("sgd", loss="mse")
@@ -458,8 +436,7 @@ def test_a_callable_as_learning_rate_goes_on(tmp_path):
     check_goes_on(script, tmp_path, 3, 2)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
     def fit(rate, epochs):
         model = make_model(optimizer=keras.optimizers.SGD(rate))
@@ -471,8 +448,7 @@ def test_a_learning_rate_that_the_script_has_changed_is_told_of(tmp_path):
         fit(0.5, 1)
         fit(0.5, 2)
     for epochs in (3, 4):
-        message = "names the learning rate 0.001, but .* began with 0.5, and goes on"
-        with pytest.warns(UserWarning, match=message):
+        with pytest.warns(UserWarning, match="the learning rate 0.001, but .* began with 0.5, and goes on"):
             assert fit(0.001, epochs) == 0.5
 
 
@@ -484,14 +460,12 @@ def test_what_the_script_has_changed_is_told_of_once(tmp_path):
         model.fit(X, Y, epochs=epochs, callbacks=[BackupAndRestore(tmp_path)], verbose=0)
 
     fit(1)
-    message = "as the script says, with sampler num_negatives=9 in place of 6. For"
-    with pytest.warns(UserWarning, match=message):
+    with pytest.warns(UserWarning, match="the script says, with sampler num_negatives=9 in place of 6. For"):
         fit(2, 9)
     fit(3, 9)  # once told, it is what the training has
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script):
     assert script(tmp_path, 3, 17) is None
     message = "interrupted after batch [4-6] of epoch 1, which .* epochs=1, .* Give epochs=2 or more"
@@ -500,8 +474,7 @@ def test_an_end_before_the_epoch_of_the_interruption_is_refused(tmp_path, script
     assert len(script(tmp_path, epochs=2)[1]["loss"]) == 2
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script):
     class Best(keras.callbacks.Callback):
         def __init__(self):
@@ -518,8 +491,7 @@ def test_what_callbacks_learnt_before_a_cell_ran_again_is_kept(tmp_path, script)
     assert of_a_new_process.lowest == 0
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_another_number_of_batches_within_an_epoch_is_told(tmp_path, script):
     assert script(tmp_path / "within", 3, 17, epochs=2) is None
     message = "fit has 8 batches, but .* was interrupted after batch [4-6] of 10: in the rest of epoch 1 some"
@@ -550,9 +522,9 @@ def test_a_backup_of_other_class_names_is_refused(tmp_path):
     model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES), class_names=names)
     model.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy(), run_eagerly=True)
     fit(model)
-    steps = int(model.optimizer.iterations)
+    steps = steps_of(model)
     fit(model)
-    assert int(model.optimizer.iterations) == steps  # of its own, it goes on with what is done
+    assert steps_of(model) == steps  # of its own, it goes on with what is done
     for others in (names[::-1], [*names, "new"]):
         model = tfxc.change_classes(model, others)
         with pytest.raises(ValueError, match="is of another model: it has other class names.*delete it"):
@@ -570,10 +542,36 @@ def test_a_helper_that_was_forked_during_training_ends_on_sigterm(tmp_path, monk
                 patch.setattr(os, "getpid", lambda: process + 1)  # as in a child
                 signal.raise_signal(signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
-    try:
+    with sigterm_calls(lambda number, frame: heard.append(number)):
         callbacks = [Terminate(), tfxc.callbacks.BackupAndRestore(tmp_path)]
         make_model().fit(features(4), np.arange(4), callbacks=callbacks, verbose=0)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     assert heard == [signal.SIGTERM] and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("steps_of_writing", [0, 1, 3, 10, 40])
+@pytest.mark.parametrize("save_freq", [1, 2, 7, 10])
+def test_no_kill_costs_more(save_freq, steps_of_writing):
+    schedule, begun, whole, oldest, num_backups = BackupSchedule(save_freq, 0), None, 0, 0, 0
+    for now in range(1, 201):
+        oldest = max(oldest, now - whole)  # what a kill at the end of this step costs
+        if begun is not None and now - begun >= steps_of_writing:
+            begun, whole = None, begun
+        if begun is None:
+            schedule.end(now, whole)
+            if schedule.is_due(now):
+                schedule.begin(now)
+                begun, num_backups = now, num_backups + 1
+        if begun is not None and schedule.has_to_wait(now):
+            begun, whole = None, begun
+    assert oldest <= save_freq
+    usual = max(save_freq - 2 * max(steps_of_writing, 1), save_freq - save_freq // 2)
+    assert num_backups <= 200 // usual + 2
+
+
+def test_a_backup_that_failed_is_tried_again_later():
+    schedule = BackupSchedule(10, 100)
+    assert schedule.is_due(105)
+    schedule.begin(105)
+    schedule.end(106, whole=None)
+    assert schedule.has_to_wait(110)
+    assert not schedule.is_due(112) and schedule.is_due(113)

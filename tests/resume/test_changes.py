@@ -2,11 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxc._keras import IS_KERAS_3
 from tfxc.resume.changes import changes_since, mostly_changed, with_changes
-
-if not IS_KERAS_3:
-    pytest.skip("Keras has no part in it", allow_module_level=True)
 
 NUM_ROWS = 700_000  # three blocks of four numbers
 

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import Again, X, Y, assert_same, check_goes_on, made
+from backup_checks import Again, X, Y, assert_same, check_goes_on, long_traced, made
 from classifier_checks import DIM, NUM_CLASSES, Subclassed, make_model
 from long_cases import long_after
 
@@ -52,8 +52,7 @@ class Grain:
         return dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.parametrize("kind", ["map", "iter"])
 def test_data_of_grain_itself_go_on_at_their_batch(tmp_path, script, kind):
     grain = pytest.importorskip("grain", reason="what is read comes from Grain: pip install grain")
@@ -74,8 +73,7 @@ def test_data_of_grain_itself_go_on_at_their_batch(tmp_path, script, kind):
         check_goes_on(run, tmp_path, 16, 3)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
     adapters = keras.src.trainers.data_adapters
     monkeypatch.setattr(adapters, "is_grain_dataset", lambda data: isinstance(data, Grain))
@@ -84,8 +82,7 @@ def test_loaders_of_grain_go_on_at_their_batch(tmp_path, script, monkeypatch):
         check_goes_on(script, tmp_path, 16, 3, x=Grain(), y=None)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.both_keras
 def test_several_steps_at_once(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=3)).run
@@ -106,8 +103,7 @@ def test_endless_data_go_on_in_a_fit_that_began_later(tmp_path, script):
     assert_same(script(tmp_path / "killed", 3, initial_epoch=3, **options), expected)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 @pytest.mark.both_keras
 def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     script = Again(make_model(tfxc.samplers.Uniform(5), steps_per_execution=2)).run
@@ -115,8 +111,7 @@ def test_endless_data_go_on_where_executions_end_beyond_an_epoch(tmp_path):
     check_goes_on(script, tmp_path, 8, x=data, y=None, steps_per_epoch=3)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_packed_histories_go_on_at_their_batch(tmp_path):
     random = np.random.default_rng(0)
     lists = [random.integers(NUM_CLASSES, size=size) for size in random.integers(2, 7, 40)]
@@ -127,8 +122,7 @@ def test_packed_histories_go_on_at_their_batch(tmp_path):
     check_goes_on(Again(model).run, tmp_path, 7, 3, x=data, y=None)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_several_inputs_in_a_list(tmp_path):
     inputs = [keras.Input((DIM,)), keras.Input((DIM,))]
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Concatenate()(inputs)))
@@ -137,8 +131,7 @@ def test_several_inputs_in_a_list(tmp_path):
     check_goes_on(script, tmp_path, 9, 4, **options)
 
 
-@pytest.mark.long
-@pytest.mark.traced
+@long_traced
 def test_data_that_come_otherwise_each_time_are_told(tmp_path, script):
     dataset = tf.data.Dataset.from_tensor_slices((X, Y))
     spec = dataset.batch(10).element_spec

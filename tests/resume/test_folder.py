@@ -32,8 +32,7 @@ def test_the_last_two_are_kept(tmp_path):
 def test_a_damaged_one_is_named_and_the_one_before_is_used(tmp_path):
     cut(with_steps(tmp_path, 5, 10).path / "step-000000000010.backup")
     folder = BackupFolder(tmp_path)
-    message = "step-000000000010.backup is cut short.*The backup before it is used"
-    with pytest.warns(UserWarning, match=message):
+    with pytest.warns(UserWarning, match="step-000000000010.backup is cut short.*The backup before it is"):
         arrays, notes = folder.newest()
     assert notes == {"step": 5} and (arrays["values"] == 5).all()
     with_steps(tmp_path, 7)  # it is newer than all that are whole

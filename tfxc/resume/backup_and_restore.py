@@ -15,11 +15,10 @@ from tfxc._keras.training import variables_of_training
 from tfxc.arguments import local_path
 from tfxc.fit_callback import FitCallback
 from tfxc.layers.adapted import follow_weights
-from tfxc.resume.callback_states import CallbackStates
 from tfxc.resume.data import TrainingData
 from tfxc.resume.folder import BackupFolder
-from tfxc.resume.schedule import BackupSchedule
 from tfxc.resume.script import Script
+from tfxc.resume.state import CallbackStates
 from tfxc.step_clock import EPOCH, steps_or_epoch
 
 
@@ -31,35 +30,57 @@ class Position(NamedTuple):
     has_stopped: bool = False
 
 
+class BackupSchedule:
+    """Begins backups so early that each is whole before a kill would cost more than ``save_freq`` steps.
+
+    That is twice the steps that training made while the last one was written; half of ``save_freq`` while
+    this is not known. All times are training steps; the training begins, or goes on, at ``now``.
+    """
+
+    def __init__(self, save_freq, now):
+        self._save_freq = self._steps_of_writing = save_freq
+        self._begun = self._whole = now
+        self._is_writing = False
+
+    def is_due(self, now):
+        early = min(2 * self._steps_of_writing, self._save_freq // 2)
+        return now - self._begun >= self._save_freq - early
+
+    def begin(self, now):
+        self._begun, self._is_writing = now, True
+
+    def end(self, now, whole):
+        """No backup is being written. The last whole one is of step ``whole``, None if there is none."""
+        if self._is_writing:
+            self._steps_of_writing, self._is_writing = now - self._begun, False
+        self._whole = self._whole if whole is None else whole
+
+    def has_to_wait(self, now):
+        """Whether a kill from now on would cost too much."""
+        return now - self._whole >= self._save_freq
+
+
 class BackupAndRestore(FitCallback):
     """Backs ``ExtremeClassifier.fit`` up, and goes on from the last backup when the script is run again.
 
     After a kill at any moment the same script continues, and ends as if it had never been interrupted, to
     the bit: weights, the optimizer's slots and counters, samplers, random states of layers (dropout),
     callbacks (their attributes that training changed and that are numbers, strings or arrays, or lists and
-    dicts of such; those of this package wholly), the running loss and metrics of layers, the history and
-    the order of the remaining batches are kept.
+    dicts of such; those of this package wholly), the running loss and metrics, the history and the order of
+    the remaining batches are kept.
 
-    A step waits at most for a copy of the weights, which a thread writes, or for a disk that is slower than
-    usual: a kill costs at most ``save_freq`` steps, also in the middle of a backup. The last two files are
-    kept, and the last two that hold more than changes. If the newest is damaged, a warning names it and the
-    one before is used. If the disk is full, a warning says so and training goes on. After SIGTERM, the step
-    that is running ends, a last backup is made, and the signal has the effect it had before; in the last step
-    of an epoch and in validation it waits for the end of validation. A training on a ``tf.data.Dataset``
-    whose length TensorFlow does not know is otherwise backed up at the ends of epochs only.
-
-    A finished training is restored, too, not repeated: to start anew, delete the folder. Each training needs
-    a folder of its own. Restoring a finished training into a model that has learnt more since is refused;
-    restoring an interrupted one (where a cell of a notebook runs again) warns with both steps.
+    A thread writes backups: a kill costs at most ``save_freq`` steps, also amid a backup. If the newest one
+    is damaged or the disk is full, a warning says so. SIGTERM makes a last backup before it has its effect.
+    Data whose length TensorFlow does not know are otherwise backed up at the ends of epochs only. A finished
+    training is restored, too, not repeated: to start anew, delete the folder. Each training needs its own.
 
     Data: arrays (shuffled in an order of this callback's own), a ``tf.data.Dataset`` that gives epoch e the
-    same batches each time, like those of ``tfxc.data``, or any that is not shuffled, or a data set or loader
-    of Grain. For other data a warning says what to change; weights and schedules go on all the same.
+    same batches each time, like those of ``tfxc.data`` or any that is not shuffled, or data of Grain. For
+    other data a warning says what to change; weights and schedules go on all the same.
 
     Args:
         directory: the local folder of this training's backups; made where there is none.
-        save_freq: "epoch", or the most training steps that a kill may cost; the end of the training is
-            always kept.
+        save_freq: "epoch", or the most training steps that a kill may cost; the end is always kept.
 
     Raises:
         ValueError: for another ``save_freq`` or a folder of remote storage; when training starts, for a
@@ -115,8 +136,7 @@ class BackupAndRestore(FitCallback):
         if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise ValueError(
                 "BackupAndRestore keeps the training of one process, but under a MultiWorkerMirroredStrategy "
-                "several processes train the model, and each would go on from a step of its own: take "
-                "keras.callbacks.BackupAndRestore, with a folder that all of them see."
+                "several processes train one model: take keras.callbacks.BackupAndRestore in a shared folder."
             )
         if not model.built:
             raise ValueError(
@@ -125,7 +145,6 @@ class BackupAndRestore(FitCallback):
             )
 
     def _open(self, model, callbacks, first_epoch):
-        """Opens the folder, and reads the newest backup; without one, ``fit`` begins with ``first_epoch``."""
         self._folder = BackupFolder(self.directory)
         with model.distribute_strategy.scope():
             self._variables = variables_of_training(model)
@@ -142,19 +161,16 @@ class BackupAndRestore(FitCallback):
     def _go_on(self, model, data, arguments):
         """Changes the arguments of ``fit`` so that it goes on at the position of the backup."""
         if data.has_nothing_left(self._position):
-            self._position = Position(self._position.epoch + 1, 0)
-            warnings.warn(
-                f"Epoch {self._position.epoch} was interrupted after its last batch: its validation is left "
-                "out.",
-                stacklevel=8,
-            )
+            epoch = self._position.epoch + 1
+            self._position = Position(epoch, 0)
+            told = f"Epoch {epoch} was interrupted after its last batch: its validation is left out."
+            warnings.warn(told, stacklevel=8)
         epochs, position = arguments.get("epochs") or 1, self._position
         if position.epoch >= epochs and position.batch > 0 and not position.has_stopped:
             raise ValueError(
                 f"The training in {self.directory} was interrupted after batch {position.batch} of epoch "
-                f"{position.epoch}, which this fit, with epochs={epochs}, does not reach. The state at the "
-                f"end of an earlier epoch is gone. Give epochs={position.epoch + 1} or more, or name another "
-                "directory."
+                f"{position.epoch}, which this fit, with epochs={epochs}, does not reach. Earlier states are "
+                f"gone. Give epochs={position.epoch + 1} or more, or name another directory."
             )
         self._script.require_nothing_undone(*self._found, position.has_stopped or position.epoch >= epochs)
         self._restore_variables()  # before training starts: layers may compute by copies of them
@@ -168,8 +184,8 @@ class BackupAndRestore(FitCallback):
     def on_train_begin(self, logs=None):
         if self._folder is None:
             raise ValueError(
-                "BackupAndRestore needs the fit of an ExtremeClassifier, which goes on in the middle of an "
-                "epoch; for another model take keras.callbacks.BackupAndRestore."
+                "BackupAndRestore needs the fit of an ExtremeClassifier; for another model take "
+                "keras.callbacks.BackupAndRestore."
             )
         self._states.note()
         if self._found is not None:
@@ -192,7 +208,6 @@ class BackupAndRestore(FitCallback):
 
     @property
     def _now(self):
-        """Training steps so far."""
         return int(self.model.optimizer.iterations.numpy())
 
     def on_train_batch_end(self, batch, logs=None):
@@ -249,16 +264,14 @@ class BackupAndRestore(FitCallback):
                 variable.assign(self._found[0][name])
 
     def _warn_of_other_data(self):
-        """Warns if an epoch has another number of batches than the one that was interrupted."""
         # A number that is not known is None.
         began, now = self._found[1]["num_batches"], self.params.get("steps")
         if None not in (began, now) and began != now:
-            position = self._position
+            epoch, batch, _ = self._position
             warnings.warn(
                 f"An epoch of this fit has {now} batches, but the training in {self.directory} was "
-                f"interrupted after batch {position.batch} of {began}: in the rest of epoch "
-                f"{position.epoch} some data may come twice, or not at all. Give the data it began with, or "
-                "name another directory.",
+                f"interrupted after batch {batch} of {began}: in the rest of epoch {epoch} some data may "
+                "come twice, or not at all. Give the data it began with, or name another directory.",
                 stacklevel=2,
             )
 

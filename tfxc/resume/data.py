@@ -37,10 +37,9 @@ class TrainingData(keras.callbacks.Callback):
         if trouble:
             warnings.warn(
                 f"BackupAndRestore cannot give the data of an epoch a second time ({trouble}): after a kill "
-                "training goes on with other batches than it would have had, unless yours come the same each "
-                "time. Else give arrays, a pipeline of tfxc.data (row_batches makes one of any data), or a "
-                "tf.data.Dataset that is not shuffled, or by shuffle(..., seed=0, "
-                "reshuffle_each_iteration=False).",
+                "training goes on with other batches, unless yours come the same each time. Give arrays, a "
+                "pipeline of tfxc.data (row_batches makes one of any data), or a tf.data.Dataset that is not "
+                "shuffled, or by shuffle(..., seed=0, reshuffle_each_iteration=False).",
                 stacklevel=8,
             )
 
@@ -88,9 +87,10 @@ def _remaining(dataset, num_skipped):
 
 def _are_arrays(arguments):
     """Whether these are arrays and dense or ragged tensors, of one length."""
-    leaves = tf.nest.flatten([arguments.get(name) for name in ("x", "y")])
-    if arguments.get("sample_weight") is not None:
-        leaves.append(arguments["sample_weight"])
+    weights = arguments.get("sample_weight")
+    leaves = tf.nest.flatten(
+        [arguments.get("x"), arguments.get("y"), *([] if weights is None else [weights])]
+    )
     arrays = all(isinstance(leaf, np.ndarray | tf.Tensor | tf.RaggedTensor) for leaf in leaves)
     return arrays and len({leaf.shape[0] for leaf in leaves}) == 1
 
@@ -107,15 +107,13 @@ def _arrays_to_dataset(arguments):
         num_rows = int(num_rows * (1 - split))
         arguments["validation_data"] = tf.nest.map_structure(lambda part: part[num_rows:], data)
     batch_size = arguments.pop("batch_size", None) or 32
-    if arguments.get("validation_batch_size") is None:
-        arguments["validation_batch_size"] = batch_size
+    arguments["validation_batch_size"] = arguments.get("validation_batch_size") or batch_size
     seed = 0 if arguments.pop("shuffle", True) else None
 
     def batch(rows):
         return tf.nest.map_structure(lambda part: tf.gather(part, rows), data)
 
-    arguments["x"] = row_batches(num_rows, batch_size, batch, seed)
-    arguments["shuffle"] = False
+    arguments |= {"x": row_batches(num_rows, batch_size, batch, seed), "shuffle": False}
 
 
 def _tensor(array):

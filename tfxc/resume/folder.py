@@ -56,10 +56,8 @@ class BackupFolder:
             self._bases = [base]
             return tuple(found)
         if damaged:
-            raise DamagedFile(
-                f"No backup in {self.path} is whole: {', '.join(path.name for path in damaged)}. To start "
-                "anew, delete them."
-            )
+            names = ", ".join(path.name for path in damaged)
+            raise DamagedFile(f"No backup in {self.path} is whole: {names}. To start anew, delete them.")
         return None
 
     def _read(self, path):
@@ -70,12 +68,12 @@ class BackupFolder:
         base = self.path / notes["base"]
         if base == path:
             raise DamagedFile(f"{path} is damaged: it holds what changed since itself.")
+        since = f"{path} holds what changed since {base.name}"
         if not base.exists():
-            raise DamagedFile(f"{path} holds what changed since {base.name}, which is gone.")
+            raise DamagedFile(f"{since}, which is gone.")
         if index_checksum(base) != notes["base_checksum"]:
             raise DamagedFile(
-                f"{path} holds what changed since {base.name}, but the file of that name is another one: "
-                "were the backups of two trainings copied into one folder?"
+                f"{since}, but the file of that name is another one, maybe of another training."
             )
         return with_changes(read_arrays(base)[0], arrays), notes["own"], base
 

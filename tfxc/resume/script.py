@@ -18,13 +18,13 @@ class Script:
         self._steps = steps_variable(model.optimizer)
         seeds = [getattr(layer, "seed", None) for layer in layers_of(model)]
         parts = model.head, model.sampler, model.classification_loss, model.optimizer
-        parts = dict(zip(_PARTS, parts, strict=True))
+        settings = [{} if own is None else settings_of(own) for own in parts]
         rates = [own for name, own in variables.items() if name.startswith("learning_rate")]
         self.notes = {
             "seeds": [seed for seed in seeds if isinstance(seed, int)],
             "class_names": digest_of(None if model.vocabulary is not None else model.class_names),
             "learning_rates": [float(rate.numpy()) for rate in rates],
-            "settings": {name: {} if own is None else settings_of(own) for name, own in parts.items()},
+            "settings": dict(zip(_PARTS, settings, strict=True)),
         }
 
     def compare(self, arrays, notes):
@@ -98,16 +98,12 @@ class Script:
                 f"{own}: fit would undo what it learnt since. Name another folder, or delete this one."
             )
         if own > saved:  # as where an interrupted cell of a notebook runs again
-            text = (
-                f"This model is at step {own}, and goes back to the backup in {self._directory}, of step "
-                f"{saved}, where an interrupted training goes on."
-            )
+            text = f"This model is at step {own}, and goes back to the backup in {self._directory}, of step "
+            text += f"{saved}, where an interrupted training goes on."
         elif is_finished:
             what = "this model is what came of it" if own == saved else "its model is restored"
-            text = (
-                f"The training in {self._directory} is finished, at step {saved}, and {what}: fit has "
-                "nothing left to do."
-            )
+            text = f"The training in {self._directory} is finished, at step {saved}, and {what}: fit has "
+            text += "nothing left to do."
         else:
             return
         warnings.warn(f"{text} For another training name another folder.", stacklevel=_TO_THE_SCRIPT - 1)
