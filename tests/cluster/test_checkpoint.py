@@ -25,18 +25,25 @@ def fitted(**options):
     return model
 
 
+def assert_same_weights(again, model):
+    for a, b in zip(weights_of(again), weights_of(model), strict=True):
+        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+
+
+def assert_goes_on_alike(again, model, x, y):
+    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
 @both_keras
 def test_it_restores_weights_slots_and_counters(tmp_path):
     model = fitted()
     tfxc.cluster.Checkpoint(model, tmp_path).save(2)
     again = make_model(tfxc.samplers.MIDX(8, num_codewords=4, seed=model.sampler.seed), run_eagerly=True)
     assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 2
-    for a, b in zip(weights_of(again), weights_of(model), strict=True):
-        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+    assert_same_weights(again, model)
     assert int(again.optimizer.iterations.numpy()) == int(model.optimizer.iterations.numpy()) > 0
-    x, y = learnable(64)
-    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
-    np.testing.assert_allclose(*histories, rtol=1e-5)
+    assert_goes_on_alike(again, model, *learnable(64))
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/run", Path("gs://bucket/run")])
@@ -71,8 +78,7 @@ def test_it_restores_the_counters_and_rates_of_each_part_of_a_multi_optimizer(tm
     parts = again.optimizer.optimizers
     assert [int(part.iterations.numpy()) for part in (again.optimizer, *parts)] == [2] * 4
     assert [float(parts[i].learning_rate.numpy()) for i in (0, 2)] == pytest.approx([0.01] * 2)
-    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
-    np.testing.assert_allclose(*histories, rtol=1e-5)
+    assert_goes_on_alike(again, model, x, y)
 
 
 @pytest.mark.long
@@ -113,8 +119,7 @@ def test_what_a_lookup_has_adapted_to_is_not_in_it(tmp_path):
     model, again = made(["tea", "milk"]), made(["rum"])
     tfxc.cluster.Checkpoint(model, tmp_path).save(1)
     assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 1
-    for a, b in zip(weights_of(again), weights_of(model), strict=True):
-        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+    assert_same_weights(again, model)
 
 
 class Scale(keras.layers.Layer):
@@ -144,8 +149,7 @@ def test_weights_and_slots_that_are_scalars_and_tables_without_a_row(tmp_path, o
     model.fit(x, y, verbose=0)
     tfxc.cluster.Checkpoint(model, tmp_path).save(1)
     assert tfxc.cluster.Checkpoint(again, tmp_path).restore() == 1
-    histories = [own.fit(x, y, shuffle=False, verbose=0).history["loss"] for own in (model, again)]
-    np.testing.assert_allclose(*histories, rtol=1e-5)
+    assert_goes_on_alike(again, model, x, y)
 
 
 @pytest.mark.long
@@ -322,8 +326,7 @@ def test_a_sampler_is_known_by_its_kind_not_by_its_name(tmp_path):
     tfxc.cluster.Checkpoint(model, tmp_path).save(1)
     again = Names()
     tfxc.cluster.Checkpoint(again, tmp_path).restore()
-    for a, b in zip(weights_of(again), weights_of(model), strict=True):
-        np.testing.assert_array_equal(tf_variable(a), tf_variable(b))
+    assert_same_weights(again, model)
 
 
 @both_keras

@@ -34,11 +34,10 @@ _DAMAGES = DamagedFile, FileNotFoundError, *_OF_TENSORFLOW
 class Checkpoint:
     """Keeps weights, slots and counters of a model in a folder, a checkpoint an epoch; the last two stay.
 
-    Every server writes and reads the rows that it holds, 8 MB at a time, so nothing of the size of a table
-    travels or is copied. A checkpoint takes its name when it is whole: a kill leaves the one before it. It
-    has TensorFlow's format, in which tables are whole: under the same Keras it loads into the same layers in
-    any number of shards, and on one machine. It does not hold the vocabularies and boundaries that layers
-    have adapted to: adapt the layers alike before.
+    Every server writes and reads the rows that it holds, 8 MB at a time. A checkpoint takes its name when it
+    is whole: a kill leaves the one before it. It has TensorFlow's format, in which tables are whole: under
+    the same Keras it loads into the same layers in any number of shards, and on one machine. It does not hold
+    what layers have adapted to, such as vocabularies: adapt the layers alike before.
 
     Args:
         model: a built model; if it is compiled, the checkpoint has its optimizer's slots.
@@ -47,8 +46,8 @@ class Checkpoint:
     Raises:
         ValueError: for a model that is not built or was given to ``change_classes``, or a path of other
             storage; from ``save`` for a number that is not whole, or below that of a checkpoint in the
-            folder; from ``restore`` if the checkpoint is of another model, of other class names or of the
-            same in another order, or (``DamagedFile``) if no checkpoint in the folder can be read.
+            folder; from ``restore`` if the checkpoint is of another model or of other class names, or
+            (``DamagedFile``) if no checkpoint in the folder can be read.
 
     Example:
         >>> import tempfile
@@ -94,8 +93,7 @@ class Checkpoint:
     def restore(self) -> int:
         """Loads the newest checkpoint that is whole; returns its number of epochs, 0 in an empty folder.
 
-        A warning names a damaged checkpoint. If an earlier one is whole, the damaged one is renamed
-        ``.damaged``.
+        A warning names a damaged one, which is renamed ``.damaged`` if an earlier one is whole.
         """
         _require_weights(self._model)
         damaged, tables = [], _tables(self._model)
@@ -117,10 +115,10 @@ class Checkpoint:
             follow_weights(self._model)
             return _epoch(path)
         if damaged:
+            names = ", ".join(path.name for path in damaged)
             raise DamagedFile(
-                f"No checkpoint in {self.directory} could be read: "
-                f"{', '.join(path.name for path in damaged)}. The model may hold parts of them: "
-                "build it anew. Check that every server sees the folder."
+                f"No checkpoint in {self.directory} could be read: {names}. The model may hold parts of "
+                "them: build it anew. Check that every server sees the folder."
             )
         return 0
 
@@ -143,8 +141,7 @@ class Checkpoint:
         if None not in (names, self._class_names) and names != self._class_names:
             raise ValueError(
                 f"The checkpoint {path} is of another model: it has other class names, or the same in "
-                "another order. Restore it into a model with its class names and give that model to "
-                "change_classes, or name another folder."
+                "another order. Restore it into a model with its names for change_classes, or elsewhere."
             )
 
     def _paths(self):

@@ -26,8 +26,7 @@ def on_one_machine(model):
 def declared(model):
     """The same encoder and head anew, for one machine. Their weights have no values and take no memory.
 
-    Returns the model, without a sampler; and for each weight a pair (``tf.Variable`` of the new model,
-    ``Table`` that says where the values lie).
+    Returns the model, without a sampler, and pairs: a ``tf.Variable`` of it, the ``Table`` of its values.
     """
     if not is_made_of_layers(model.encoder):
         raise ValueError(

@@ -61,8 +61,7 @@ def _placed_head(head):
         )
     if isinstance(head, DenseHead) and head.table_dtype == "bfloat16":
         raise ValueError(
-            "Parameter servers hold class tables in float32, but table_dtype is 'bfloat16'. Leave it out, or "
-            "train on one machine."
+            "Parameter servers hold tables in float32, but table_dtype is 'bfloat16'. Leave it out."
         )
     return ShardedHead(head)
 
@@ -87,9 +86,8 @@ def check_data(data):
     """Raises ValueError for a shuffled pipeline of ``tfxc.data``: a worker runs none of its Python."""
     if isinstance(data, tf.data.Dataset) and epoch_orders(data):
         raise ValueError(
-            "A shuffled pipeline of tfxc.data asks Python for its order, which the workers of a cluster "
-            "do not run. Make it with seed=None and shuffle it by TensorFlow: "
-            "dataset.unbatch().shuffle(100_000).repeat().batch(128)."
+            "A shuffled pipeline of tfxc.data asks Python for its order, which no worker of a cluster runs. "
+            "Make it with seed=None: dataset.unbatch().shuffle(100_000).repeat().batch(128)."
         )
 
 

@@ -19,13 +19,11 @@ def start_server(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> No
     plain ``tf.distribute.Server`` knows none of them.
 
     Args:
-        resolver: a ``tf.distribute.cluster_resolver``, such as ``TFConfigClusterResolver()``, with
-            ``task_type`` "worker" or "ps".
+        resolver: a ``tf.distribute.cluster_resolver`` with ``task_type`` "worker" or "ps".
 
     Raises:
         ValueError: for another task type.
-        RuntimeError: if there are no compiled ops. ``TFXC_DISABLE_OPS=1`` does without them; then every
-            process of the cluster must have it set.
+        RuntimeError: without the compiled ops, unless every process has ``TFXC_DISABLE_OPS=1`` set.
 
     Example:
         ```python
@@ -63,17 +61,14 @@ def strategy(
     """The ``tf.distribute.ParameterServerStrategy`` of a coordinator, which cuts high tables into shards.
 
     Build and compile the model in its scope and call ``fit``. Weights with 2^14 rows or more are cut by rows,
-    and their optimizer slots with them. Shard i of every table lies on server i modulo the number of servers.
-    A smaller weight lies whole on one server.
+    and their slots with them; shard i lies on server i modulo their number. Smaller weights stay whole.
 
     Args:
         resolver: a ``tf.distribute.cluster_resolver`` of the whole cluster: jobs "worker", "ps" and "chief".
-        num_shards: number of shards of a table: 1, which keeps every table whole, or a multiple of the number
-            of servers; by default that number.
+        num_shards: shards of a table: 1, or a multiple of the number of servers; by default that number.
 
     Raises:
-        ValueError: under Keras 3, which does not train with parameter servers; for a cluster without servers;
-            for another num_shards.
+        ValueError: under Keras 3, which has no parameter servers; without servers; for another num_shards.
 
     Example:
         ```python

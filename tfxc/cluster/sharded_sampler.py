@@ -35,9 +35,8 @@ class ShardedSampler(Sampler):
     It draws with replacement from one distribution over all classes. A draw is of part p with the share of Q
     that its classes have, and then one of the part's own: ``Q(i) = M_p / Σ_q M_q · Q_p(i)``. So numbers of
     draws are dealt out, and the distribution is that of the sampler on one machine. The first draws of a
-    query are those of the first part, which also keeps what a sampler has only once, such as the counter. A
-    config tells of no shards: the sampler is made of it. Subclasses know what the classes of a part weigh
-    together, and how a part begins and is refreshed.
+    query are those of the first part, which also keeps what a sampler has only once, such as the counter.
+    Subclasses know what the classes of a part weigh together, and how a part begins and is refreshed.
     """
 
     def __init__(self, sampler: Sampler, head) -> None:

@@ -26,9 +26,8 @@ def whole_tables(variables):
 def write_tables(prefix, tables, others=()):
     """Writes a checkpoint of tables by name; every server writes the rows that it holds, 8 MB at a time.
 
-    So nothing of the size of a table travels or is copied. The prefix is that of TensorFlow, in a folder that
-    all servers see; more files that begin so stand there until the end, and stay if it fails. The
-    checkpoints of the prefixes ``others`` become part of this one.
+    The prefix is that of TensorFlow, in a folder that all servers see; more files that begin so stand there
+    until the end, and stay if it fails. The checkpoints of the prefixes ``others`` become part of this one.
     """
     parts = [*others]
     for device, pieces in _batches(tables):
