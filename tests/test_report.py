@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import COUNTS, NUM_CLASSES, features, item_encoder, make_model
+from classifier_checks import COUNTS, NUM_CLASSES, dense_encoder, features, item_encoder, make_model
+from long_cases import long_after
 
 import tfxc
 from tfxc.metrics import AveragePopularityAtK, CoverageAtK, MRRAtK, NDCGAtK, NoveltyAtK, RecallAtK
@@ -51,20 +52,14 @@ class Page(html.parser.HTMLParser):
         self.text += data
 
 
-def some_are_long(kind, width):
-    return pytest.param(kind, width, marks=[] if kind == "dense" else pytest.mark.long)
-
-
 @pytest.mark.both_keras
-@pytest.mark.parametrize(
-    ("kind", "width"), [some_are_long(kind, 1 if kind == "mach" else 3) for kind in KINDS]
-)
-def test_figures_are_those_of_evaluate_and_of_the_metrics(kind, width, tmp_path):
+@pytest.mark.parametrize("kind", long_after(1, *KINDS))
+def test_figures_are_those_of_evaluate_and_of_the_metrics(kind, tmp_path):
     head, loss, sampler = KINDS[kind]()
     metrics = [RecallAtK(K), NDCGAtK(K), MRRAtK(K), CoverageAtK(K, NUM_CLASSES)]
     metrics += [NoveltyAtK(K, COUNTS), AveragePopularityAtK(K, COUNTS)]
     model = make_model(sampler, loss, head, k=K, metrics=metrics)
-    x, y = features(50), labels_of(50, width)
+    x, y = features(50), labels_of(50, 1 if kind == "mach" else 3)
     model.fit(x, np.where(y < 0, 0, y), verbose=0)
     figures = tfxc.report(model, (x, y), tmp_path / "a.html", COUNTS)
     expected = model.evaluate(x, y, 16, return_dict=True, verbose=0)
@@ -125,13 +120,10 @@ def test_sequences_exclusions_and_ragged_labels(tmp_path):
 @pytest.mark.long
 def test_names_are_text(tmp_path):
     names = [f"<script>alert({number})</script>" for number in range(NUM_CLASSES)]
-    model = tfxc.ExtremeClassifier(
-        make_model().encoder, tfxc.layers.DenseHead(NUM_CLASSES), class_names=names
-    )
+    model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES), class_names=names)
     model.compile("sgd", SOFTMAX())
-    path = tmp_path / "a.html"
-    tfxc.report(model, (features(20), labels_of(20, 1)), path)
-    page = Page(path.read_text(encoding="utf-8"))
+    tfxc.report(model, (features(20), labels_of(20, 1)), tmp_path / "a.html")
+    page = Page((tmp_path / "a.html").read_text(encoding="utf-8"))
     assert "script" not in page.tags and re.search(r"<script>alert\(\d+\)</script>", page.text)
 
 

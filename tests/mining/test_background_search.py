@@ -22,9 +22,13 @@ def collected(folder, ids=range(9)):
     return table, table.finish_collecting()
 
 
-def searched(table, queries, vectors=VECTORS):
-    search = BackgroundSearch(given_vectors(vectors, 4), queries, table, "Flat")
-    search._thread.join()
+def begun(table, queries, vectors=VECTORS):
+    return BackgroundSearch(given_vectors(vectors, 4), queries, table, "Flat")
+
+
+def searched(*args):
+    search = begun(*args)
+    search.wait()
     assert not search.running
     return search
 
@@ -91,8 +95,7 @@ def test_it_runs_at_low_priority_and_stops_when_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr(background_search, "_BLOCK_ROWS", 1)
     monkeypatch.setattr(background_search, "search", slow)
-    table, queries = collected(tmp_path)
-    search = BackgroundSearch(given_vectors(VECTORS, 4), queries, table, "Flat")
+    search = begun(*collected(tmp_path))
     assigned.set()
     started.wait()
     assert search.running
@@ -109,7 +112,5 @@ def test_it_runs_where_priorities_are_refused(tmp_path, monkeypatch):
         raise PermissionError("not here")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    table, queries = collected(tmp_path)
-    search = BackgroundSearch(given_vectors(VECTORS, 4), queries, table, "Flat")
-    search._thread.join()
+    search = searched(*collected(tmp_path))
     assert search.found and search.recall == 1

@@ -25,23 +25,18 @@ class HardNegativeMining(FitCallback):
 
     For a table that is used from epoch e on, the queries of epoch e - 2 are kept on disk as the training
     steps compute them. During epoch e - 1 one thread, in time that training leaves idle, builds an index over
-    the class vectors (biases in) and searches it. At the start of epoch e the new table takes the old one's
-    place. If a search needs longer, its table is adopted at the start of the next epoch after it ends; when
-    ``fit`` is over it waits for a search that runs, so the next ``fit`` has its table. If a search fails
-    (disk full, thread killed), a warning says so and training goes on with the old table.
+    the class vectors (biases in) and searches it. At the start of epoch e, or of the next one after the
+    search, the new table takes the old one's place. At its end ``fit`` waits for a search that runs. If a
+    search fails (disk full, thread killed), a warning says so and training goes on with the old table.
 
     ``directory`` always holds a whole table. A training that was interrupted goes on with it if
-    ``fit(initial_epoch=...)`` goes on counting epochs; tables of later epochs come from another run and are
-    removed. Another ``fit`` of the same model goes on, too. With another model (of the next fold, or what
-    ``change_classes`` returned), or with a sampler of another ``num_retrieved``, mining starts anew.
+    ``fit(initial_epoch=...)`` goes on counting epochs; tables of later epochs are removed. Another ``fit`` of
+    the same model goes on, too. With another model, such as that of ``change_classes``, or with a sampler of
+    another ``num_retrieved``, mining starts anew.
 
-    The logs of the epoch show ``mining/staleness``, the epochs since the table's queries were computed;
-    ``mining/recall`` of its search on 256 examples, against the classes to which the head itself (or
-    ``class_vectors``) gives the highest scores; ``mining/search_seconds``; these are NaN without a table of
-    this run. ``mining/filled`` is the share of the hard slots that held a hard class: below 1 if there is no
-    table yet, or if positives use up its rows (raise ``num_retrieved``). ``mining/failures`` counts the
-    searches that failed. A ``fit`` whose epochs end before ``start_epoch``, or before the first search does,
-    warns of it.
+    The logs of an epoch show ``mining/staleness``, the epochs since the table's queries were computed;
+    ``mining/recall`` of its search on 256 examples; ``mining/search_seconds``; ``mining/filled``, the share
+    of hard slots that held a hard class (raise ``num_retrieved`` if it stays below 1); ``mining/failures``.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
@@ -49,19 +44,15 @@ class HardNegativeMining(FitCallback):
         start_epoch: first epoch with hard negatives, at least 2 (epochs count from 0).
         every_epochs: epochs between refreshes.
         curriculum: None, or the number of epochs from ``start_epoch`` on in which the share of hard negatives
-            grows from ``1 / curriculum`` to all of ``num_hard``, rounded to whole classes: to 0, for
-            example, in the first of 10 epochs with ``num_hard=4``.
-        index: "auto" (by the number of classes: exact, inverted lists, lists under HNSW), or a FAISS factory
-            string for inner products.
+            grows from ``1 / curriculum`` to all of ``num_hard``, rounded to whole classes.
+        index: "auto" (exact, inverted lists, or lists under HNSW), or a FAISS factory string.
         class_vectors: None to search the head's class vectors; or vectors float32 [L, d] to search
-            instead, such as embeddings of the labels' texts, d at most the width of the head's; or a function
-            without arguments that gives such vectors: each search asks it, so an encoder of texts may train.
-            The head's other columns, such as that of a bias, count as 0.
+            instead, such as embeddings of the labels' texts, d at most the width of the head's (other columns
+            count as 0); or a function without arguments that gives them, which each search asks.
 
     Raises:
         ValueError: for arguments outside their range; when training starts, for a model without
-            ``HardNegatives``, an ``index`` that FAISS does not know, or a table of another shape or of other
-            class names in the directory.
+            ``HardNegatives``, an ``index`` that FAISS does not know, or another table in the directory.
 
     Example:
         >>> import tempfile
@@ -180,8 +171,8 @@ class HardNegativeMining(FitCallback):
         if had_none and self._table.epoch is not None:
             warnings.warn(
                 "No step of this fit had hard negatives, all draws were uniform: its epochs were over before "
-                f"the first search, of {self._seconds:.3g} seconds. Train for more epochs: another fit of "
-                "this model, with this callback, goes on and has the table from its first step.",
+                f"the first search, of {self._seconds:.3g} seconds. Train for more epochs: another fit with "
+                "this callback goes on and has the table from its first step.",
                 stacklevel=2,
             )
         self.let_go()
@@ -274,7 +265,6 @@ class HardNegativeMining(FitCallback):
         self._collected = None
 
     def _adopt(self):
-        """Takes the rows of a search that has ended."""
         search, self._search = self._search, None
         if not search.found:
             self._report(search.error)
@@ -294,10 +284,7 @@ class HardNegativeMining(FitCallback):
 def _given(vectors, sampler):
     shape, num_classes, dim = np.shape(vectors), sampler.num_classes, sampler.query_dim
     if len(shape) != 2 or shape[0] != num_classes or not 1 <= shape[1] <= dim:
-        raise ValueError(
-            f"class_vectors must be [{num_classes}, d] with d from 1 to {dim}, the width of the queries, but "
-            f"have shape {shape}."
-        )
+        raise ValueError(f"class_vectors must be [{num_classes}, d] with d from 1 to {dim}, but are {shape}.")
     for start in range(0, num_classes, _CHECKED_ROWS):
         rows = np.asarray(vectors[start : start + _CHECKED_ROWS], np.float32)
         bad = np.flatnonzero(~np.isfinite(rows).all(1))
@@ -307,7 +294,6 @@ def _given(vectors, sampler):
 
 
 def warn_without_mining(sampler, callbacks):
-    """Warns if a sampler of hard negatives has no table, and no callback makes one."""
     is_mined = any(isinstance(callback, HardNegativeMining) for callback in callbacks)
     if not is_mined and any(part.table is None for part in _hard_negatives_in(sampler)):
         warnings.warn(

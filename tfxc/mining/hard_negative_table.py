@@ -36,9 +36,8 @@ class HardNegativeTable:
 
     A new table is written beside the old one and renamed when it is whole, before anything maps it, so a
     killed process leaves the old table, the new one or both. The name of a file holds the epoch of its
-    queries, its end holds shape, type and checksums. Disk space for queries is reserved before they are
-    mapped: a full disk is an ``OSError`` at once, not a crash later. A table of another digest ``classes``
-    of the class names, where both are known, is refused.
+    queries. Disk space for queries is reserved before they are mapped: a full disk is an ``OSError`` at once,
+    not a crash later. A table of another digest ``classes`` of the class names is refused.
     """
 
     def __init__(self, folder, shape, query_dim, num_classes, classes=None):
@@ -82,7 +81,7 @@ class HardNegativeTable:
         if None not in (classes, self.classes) and classes != self.classes:
             raise ValueError(
                 f"{path} holds ids of other classes: the model has other class names, or the same in another "
-                "order. Delete it, and the mining of hard negatives starts anew, or name another directory."
+                "order. Delete it, and mining starts anew, or name another directory."
             )
 
     def mapped(self, epoch):
@@ -156,9 +155,8 @@ class HardNegativeTable:
         if rows.size and not -1 <= rows.min() <= rows.max() < self.num_classes:
             wrong = rows[(rows < -1) | (rows >= self.num_classes)][0]
             raise ValueError(
-                f"{self._path(self.epoch)} holds the class id {wrong}, which is outside "
-                f"[0, {self.num_classes}): the table is damaged, or of other classes. Delete it, and mining "
-                "starts anew."
+                f"{self._path(self.epoch)} holds the class id {wrong}, outside [0, {self.num_classes}): the "
+                "table is damaged, or of other classes. Delete it, and mining starts anew."
             )
         return rows
 

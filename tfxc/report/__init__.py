@@ -19,19 +19,15 @@ def report(
     The page shows the loss and ranking metrics, catalogue coverage, novelty and popularity; recall, and the
     share of the recommendations, by popularity decile; whether the probability of the best class is the share
     of hits (calibration); the classes that are recommended too often and too rarely, by name; and how near
-    the sampler's draws are to the softmax. It is read in light and dark colours, on a phone as on a desk.
-
-    The data are read once, batch by batch. Beside a batch it takes memory for four numbers a class. Sample
-    weights make no difference.
+    the sampler's draws are to the softmax. The data are read once, batch by batch; sample weights make no
+    difference.
 
     Args:
         model: compiled and built, trained or loaded.
-        data: batches ``(inputs, labels)`` as ``evaluate`` takes them, such as a ``tf.data.Dataset``; or one
-            tuple ``(x, y)`` of arrays.
+        data: batches ``(inputs, labels)``, such as a ``tf.data.Dataset``; or one tuple ``(x, y)`` of arrays.
         path: of the file. An earlier one is replaced when the new one is whole.
         counts: [L], how often each class was a label in training; by default in ``data``.
-        k: how many classes are recommended for an example, at least 1; by default the model's own. With
-            fewer classes all are.
+        k: how many classes are recommended for an example, at least 1; by default the model's own.
         num_named: how many classes a table of recommended classes names, at least 1.
 
     Returns:

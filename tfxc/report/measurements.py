@@ -39,8 +39,6 @@ class Calibration(NamedTuple):
 
 
 class Measurements(NamedTuple):
-    """Sums over the examples of the data."""
-
     k: int  # how many classes were recommended for each example
     num_examples: int  # those with a label
     metrics: dict[str, float]  # the loss and ranking metrics, by name
@@ -66,7 +64,6 @@ class Measurements(NamedTuple):
 
 
 def measure(model, data, k: int) -> Measurements:
-    """Evaluates a model on data, arguments as of ``report``."""
     if not (model.built and is_compiled(model)):
         raise ValueError("The model must be built and compiled: train it, or load it with its compilation.")
     if isinstance(data, tuple):
@@ -134,7 +131,6 @@ def _probability(head, loss, query, scores, ids) -> Any:
 
 
 def _add(bins, probability, observed):
-    """Adds examples to the rows of a ``Calibration``."""
     probability = np.clip(probability.astype(np.float64), 1e-12, 1 - 1e-12)
     odds = np.rint(np.log2(probability / (1 - probability)))
     where = np.clip(odds, ODDS[0], ODDS[-1]).astype(int) - ODDS[0]

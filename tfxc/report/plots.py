@@ -6,29 +6,14 @@ import re
 import numpy as np
 
 # What stands in a plot for a colour of the page, whose style sheet knows light and dark.
-_COLOURS = {
-    "#010101": "var(--ink)",
-    "#020202": "var(--line)",
-    "#030303": "var(--first)",
-    "#040404": "var(--second)",
-    "#050505": "var(--third)",
-}
+_NAMES = "ink", "line", "first", "second", "third"
+_COLOURS = {f"#0{number}0{number}0{number}": f"var(--{name})" for number, name in enumerate(_NAMES, 1)}
 _INK, _LINE, *_BARS = _COLOURS
 _STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tfxc",
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "text.color": _INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": _LINE,
-    "legend.frameon": False,
+    **{"svg.fonttype": "none", "svg.hashsalt": "tfxc", "font.size": 11, "grid.color": _LINE},
+    **dict.fromkeys(["axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color"], _INK),
+    **dict.fromkeys(["axes.grid", "axes.axisbelow"], True),
+    **dict.fromkeys(["axes.spines.top", "axes.spines.right", "legend.frameon"], False),
 }
 
 
