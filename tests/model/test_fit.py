@@ -63,15 +63,10 @@ def test_a_bad_id_is_named_first_and_the_report_is_the_cause(step, eager, ops_kn
     assert "check_ids" in str(error.value.__cause__) or eager
 
 
-@pytest.fixture(scope="module")
-def trained_model():
-    return make_model()
-
-
 @pytest.fixture
-def model(trained_model):
-    trained_model.optimizer.iterations.assign(0)
-    return trained_model
+def model():
+    model_of(False).optimizer.iterations.assign(0)
+    return model_of(False)
 
 
 def stopped(model, x, y, bad_epoch=0, **options):

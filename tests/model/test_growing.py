@@ -1,15 +1,14 @@
 import itertools
 import pickle
 
+import backup_checks
 import numpy as np
 import pytest
 import tensorflow as tf
-from backup_checks import Losses, Stop, assert_same
 from long_cases import long_after
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
-from tfxc._keras.training import variables_of_training
 from tfxc.block_initializer import some_rows
 from tfxc.data import GrowingVocabulary
 from tfxc.model import growing
@@ -120,20 +119,13 @@ def test_a_draw_of_a_spare_row_is_an_empty_slot(kind):
         tfxc.search.InvertedIndex(num_cells=2).build_from(model.head)
 
 
-def run(folder, stop=None, save_freq=7):
-    model = made(sampler=UNIGRAM(), dropout=0.3)
-    losses = Losses()
-    callbacks = [tfxc.callbacks.BackupAndRestore(folder, save_freq), losses]
-    callbacks += [tfxc.callbacks.SamplerRefresh(5)] + ([] if stop is None else [Stop(stop)])
-    try:
-        # The second epoch begins with the names that the first one left.
-        history = model.fit(log(0, 100, 120), epochs=2, callbacks=callbacks, verbose=0)
-    except KeyboardInterrupt:
-        return None
-    values = {name: variable.numpy() for name, variable in variables_of_training(model).items()}
-    values |= {name: np.array(value) for name, value in model.vocabulary.state().items()}
-    logs = {name: own for name, own in history.history.items() if "refresh" not in name}
-    return values, logs, losses.seen
+def run(folder, stop=None):
+    model, refresh = made(sampler=UNIGRAM(), dropout=0.3), tfxc.callbacks.SamplerRefresh(5)
+    # The second epoch begins with the names that the first one left.
+    result = backup_checks.run(folder, 7, stop, log(0, 100, 120), None, [refresh], model=model, epochs=2)
+    if result is not None:
+        result[0].update({name: np.array(value) for name, value in model.vocabulary.state().items()})
+    return result
 
 
 @pytest.mark.long
@@ -144,7 +136,7 @@ def test_a_training_goes_on_to_the_bit(tmp_path, stops):
         assert run(tmp_path / "stopped", stop) is None
     result = run(tmp_path / "stopped")
     result = (*result[:2], expected[2][: -len(result[2])] + result[2])
-    assert_same(result, expected)
+    backup_checks.assert_same(result, expected)
 
 
 @pytest.mark.long
