@@ -23,6 +23,12 @@ def test_each_rule():
     assert filled("mean") == [[2, 4], [2, 4]]
     assert filled("similar") == [[2, 4], [1, 2]]  # nothing is like rum
     assert filled(lambda names: [[len(name), 0] for name in names]) == [[3, 0], [9, 0]]
+    assert filled(lambda names: 1 / 0, BY_MEAN) == [[2, 4], [2, 4]]
+    assert filled("similar", BY_MEAN)[1] == [1, 2]
+    assert filled("mean", AS_BUILT) == [[0, 0], [0, 0]]
+    bias = tf.Variable([0.0, 1.0, 3.0, 0.0])
+    NewRows("similar", CLASSES).fill(ClassRows(bias, filled=BY_MEAN))
+    assert bias.numpy().tolist() == [2, 1, 3, 1]
 
 
 def test_a_mean_of_those_that_occur_beside():
@@ -44,15 +50,6 @@ def test_a_mean_of_neighbours_is_as_long_as_they_are():
     rum, milk = table.numpy()[[1, 3]]
     np.testing.assert_allclose(rum, np.array([3, 5]) / np.hypot(3, 5) * 4, rtol=1e-6)
     assert milk.tolist() == [1.5, 2.5]  # the mean of all
-
-
-def test_other_tables():
-    assert filled(lambda names: 1 / 0, BY_MEAN) == [[2, 4], [2, 4]]
-    assert filled("similar", BY_MEAN)[1] == [1, 2]
-    assert filled("mean", AS_BUILT) == [[0, 0], [0, 0]]
-    bias = tf.Variable([0.0, 1.0, 3.0, 0.0])
-    NewRows("similar", CLASSES).fill(ClassRows(bias, filled=BY_MEAN))
-    assert bias.numpy().tolist() == [2, 1, 3, 1]
 
 
 NO_RULE = "new_rows must be 'mean', 'similar', .* or a function"

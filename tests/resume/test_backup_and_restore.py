@@ -98,22 +98,6 @@ def test_what_a_callback_is_told_counts_and_a_log_goes_on(tmp_path, script):
 
 
 @long_traced
-def test_an_array_that_training_does_not_change_is_that_of_the_script(tmp_path, script):
-    class Weighted(keras.callbacks.Callback):
-        def __init__(self, told):
-            super().__init__()
-            self.told, self.sum = np.full(3, told), np.zeros(3)
-
-        def on_epoch_end(self, epoch, logs=None):
-            self.sum += self.told
-
-    assert script(tmp_path, "epoch", 23, callbacks=[Weighted(1.0)]) is None
-    callback = Weighted(10.0)
-    assert script(tmp_path, callbacks=[callback])
-    assert callback.told.tolist() == [10.0] * 3 and callback.sum.tolist() == [12.0] * 3
-
-
-@long_traced
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
 def test_a_finished_training_is_restored_and_more_epochs_are_added(tmp_path, script, two_epochs, whole):
     expected, folder = two_epochs

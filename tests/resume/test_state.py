@@ -80,7 +80,7 @@ def test_another_array_is_a_change(other):
 class Counting(keras.callbacks.Callback):
     def __init__(self, patience):
         super().__init__()
-        self.patience, self.table = patience, np.arange(3)
+        self.patience, self.table = patience, np.full(3, patience)
         self.seen, self.best = Counter(), np.zeros(2)
 
 
@@ -104,6 +104,7 @@ def test_only_what_training_changed_is_restored():
     first, second, keeping = Counting(30), Counting(50), Keeping()
     state.CallbackStates([first, second, keeping]).restore(notes, arrays)
     assert first.patience == 30 and second.patience == 50 and keeping.value == 4
+    assert first.table.tolist() == [30] * 3
     assert type(first.seen) is Counter and first.seen == {"a": 2} and not second.seen
     np.testing.assert_array_equal(first.best, [7, 7])
 

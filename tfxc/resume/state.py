@@ -35,7 +35,7 @@ class CallbackStates:
 
     def note(self):
         """Notes the attributes as they are: those that stay so are no state."""
-        self._told.append({name: snapshot(_attributes(own)) for name, own in self._callbacks.items()})
+        self._told.append({name: snapshot(plain_attributes(own)) for name, own in self._callbacks.items()})
 
     def taken(self, arrays):
         """The states as JSON holds them; ``arrays``, a dict, gets their arrays."""
@@ -45,7 +45,7 @@ class CallbackStates:
         callback = self._callbacks[name]
         if hasattr(callback, "state_to_keep"):
             return callback.state_to_keep()
-        attributes = _attributes(callback)
+        attributes = plain_attributes(callback)
         changed = changed_attributes(attributes, *(told[name] for told in self._told))
         return changed | {key: value for key, value in attributes.items() if key in self._learnt[name]}
 
@@ -63,15 +63,10 @@ class CallbackStates:
                 self._learnt[name] |= state.keys()
 
 
-def _attributes(callback):
-    state = plain_attributes(callback)
-    of_keras = {"params", *vars(keras.callbacks.Callback())}
-    return {name: value for name, value in state.items() if name not in of_keras}
-
-
 def plain_attributes(owner):
-    """The attributes of an object that are numbers, strings, arrays, functions of modules, lists or dicts."""
-    return {name: value for name, value in vars(owner).items() if _is_plain(value)}
+    """The attributes that are numbers, strings, arrays, functions of modules, lists or dicts, but Keras's."""
+    of_keras = {"params", *vars(keras.callbacks.Callback())}
+    return {name: own for name, own in vars(owner).items() if name not in of_keras and _is_plain(own)}
 
 
 def set_attributes(owner, values):
