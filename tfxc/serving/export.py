@@ -101,10 +101,18 @@ class ServingMixin:
         if not elsewhere:  # to read weights from other machines would take as long as to write them
             _refuse_nan(variables_of(self.encoder) + variables_of(self.head))
 
-        encode, record = query_function(served, attributes), record_of(served, strings, attributes)
-        given = encode, served.head, served.k, index, strings, attributes, self.class_names
-        weights = variables_of(served.encoder) + variables_of(served.head)
-        serve = Servable(*given, weights, _lookup_tables(served.encoder), record).write(path, elsewhere)
+        serve = Servable(
+            encode=query_function(served, attributes),
+            head=served.head,
+            k=served.k,
+            index=index,
+            strings=strings,
+            attributes=attributes,
+            class_names=self.class_names,
+            weights=variables_of(served.encoder) + variables_of(served.head),
+            tables=_lookup_tables(served.encoder),
+            record=record_of(served, strings, attributes),
+        ).write(path, elsewhere)
         if verbose:
             names = ", ".join(spec.name for spec in serve.input_signature)
             print(f"{os.fspath(path)}: serve({names})")

@@ -112,8 +112,18 @@ def update(
     if table is not None:
         head = _head(record, change, table, vectors, own.get("bias"), biases)
         weights += [head.table_variable, *map(tf_variable, head.weights)]
-    given = _encode(encode, table, head), head, record["k"], index, record["strings"], attributes
-    Servable(*given, change.names, weights, list(loaded.tables), record).write(new_path)
+    Servable(
+        encode=_encode(encode, table, head),
+        head=head,
+        k=record["k"],
+        index=index,
+        strings=record["strings"],
+        attributes=attributes,
+        class_names=change.names,
+        weights=weights,
+        tables=list(loaded.tables),
+        record=record,
+    ).write(new_path)
 
 
 def _record(path):
