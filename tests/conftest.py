@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import zlib
+from pathlib import Path
 from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -16,8 +17,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest  # noqa: E402
 
 # Programs, which tests run in a process of their own.
-PROGRAMS = "kill_training", "damage_files", "two_devices", "mutants", "wheel", "elsewhere"
+PROGRAMS = "kill_training", "two_devices", "mutants", "wheel", "elsewhere"
 collect_ignore = [f"{name}.py" for name in PROGRAMS]
+# Examples and what benchmarks share, which tests import.
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("examples", "benchmarks")]
 
 
 @pytest.fixture(autouse=True)

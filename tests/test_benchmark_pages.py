@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from write_pages import Results, between_marks, read_results, rendered, stray_figures
 
 from tfxc._keras import IS_KERAS_3
 
@@ -13,9 +14,6 @@ if not IS_KERAS_3:
     pytest.skip("Keras has no part in the pages", allow_module_level=True)
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-from write_pages import Results, between_marks, read_results, rendered, stray_figures  # noqa: E402
 
 FILE = {
     "command": "python benchmarks/a.py",
