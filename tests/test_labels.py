@@ -6,7 +6,7 @@ import scipy.sparse
 import tensorflow as tf
 from memory_checks import with_peak
 
-from tfxc.ids import check_ids, drop_duplicates
+from tfxc.ids import check_ids
 from tfxc.labels import (
     as_array,
     flatten_examples,
@@ -33,6 +33,9 @@ def test_forms(dtype):
 def test_only_integers(dtype):
     with pytest.raises(ValueError, match=f"integer class ids, but have dtype {dtype.name}"):
         pad_labels(tf.zeros([2, 2], dtype))
+    matrix = tf.SparseTensor([[0, 4], [1, 0]], tf.cast([1, 1], dtype), [2, 9])
+    with pytest.raises(ValueError, match="CSR matrix of SciPy tf.RaggedTensor.from_row_splits"):
+        pad_labels(matrix)
 
 
 @pytest.mark.parametrize("shape", [[3], [3, 1], [1, 3]])
@@ -46,18 +49,14 @@ def test_floats_that_hold_ids_become_ids_as_the_refusal_says(shape):
 
 
 def test_labels_that_make_no_tensor_become_one_as_the_refusal_says():
-    matrix = scipy.sparse.csr_matrix([[0, 0, 1], [1, 1, 0]])
+    matrix = as_array(scipy.sparse.csc_matrix([[0, 0, 1], [1, 1, 0]]))
+    assert matrix.format == "csr"  # the others cannot be cut into batches
     with pytest.raises(ValueError, match="are a SciPy matrix. Pass ids") as refused:
         pad_labels(matrix)
     (remedy,) = re.findall(r"CSR matrix of SciPy (tf\..*\))\.$", str(refused.value))
     assert pad_labels(eval(remedy, {"tf": tf, "m": matrix})).numpy().tolist() == [[2, -1], [0, 1]]
     with pytest.raises(ValueError, match=r"pass tf.ragged.constant\(lists\)"):
         pad_labels(ROWS)
-
-
-def test_matrices_of_scipy_are_cut_into_batches_that_tell_what_they_hold():
-    matrix = scipy.sparse.csc_matrix([[0, 0, 1], [1, 1, 0]])
-    assert as_array(matrix).format == "csr"
 
 
 def test_multi_hot_rows_become_ids_as_the_refusal_says():
@@ -159,11 +158,6 @@ def test_sparse_rows_as_wide_as_there_are_classes_take_little_memory(lead):
     assert labels.shape == (*lead, 3) and peak < 16 << 20  # a number a class and row would be 512 MB
 
 
-def test_empty_labels():
-    assert check_ids(tf.zeros([0], tf.int64), 8).shape == (0,)
-    assert drop_duplicates(tf.zeros([3, 0], tf.int32)).shape == (3, 0)
-
-
 def test_examples_of_one_query_stay_as_they_are():
     query, labels = tf.ones([3, 2]), tf.constant([1, -1, 2])
     flat, ids, weights, where = flatten_examples(query, labels, tf.constant([[1.0], [2], [3]]))
@@ -184,14 +178,6 @@ def test_sequences_keep_what_is_labelled_and_unmasked():
     assert flatten_examples(query, labels, by_position, mask)[2].numpy().tolist() == [0, 3, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("query", "labels"), [([2, 3], [2, 1, 1]), ([2, 3, 4], [2]), ([2, 3, 4], [2, 3, 1, 1])]
-)
-def test_ranks_are_checked(query, labels):
-    with pytest.raises(ValueError, match="need labels of shape"):
-        flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
-
-
 @pytest.mark.traced
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]]])
 def test_weights_of_sequences_whose_rank_is_not_known(weights):
@@ -210,7 +196,7 @@ def test_weights_of_sequences_whose_rank_is_not_known(weights):
     ("query", "labels"),
     [((4, 5, 3), (4,)), ((4, 5, 3), (4, 10)), ((4, 5, 3), (4, 5, 2, 1)), ((4, 3), (4, 2, 2))],
 )
-def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
+def test_ranks_are_checked(query, labels):
     @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
     def flatten(labels):
         return flatten_examples(tf.zeros(query), labels)[1]
@@ -218,74 +204,51 @@ def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
     wanted = r"\[B, T\] or \[B, T, P\]" if len(query) == 3 else r"\[B\] or \[B, P\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"need labels of shape {wanted}"):
         flatten(tf.zeros(labels, tf.int32))
+    if labels != (4, 10):  # whose rank is right
+        with pytest.raises(ValueError, match=f"need labels of shape {wanted}"):
+            flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
     np.testing.assert_array_equal(flatten(tf.ones(query[:-1], tf.int32)), np.ones([np.prod(query[:-1]), 1]))
 
 
-@pytest.mark.long
-@pytest.mark.traced
-@pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("position", [[], [5]])
-def test_there_is_a_row_of_labels_for_each_query(rows, position):
-    query, labels = tf.zeros([4, *position, 2]), tf.zeros([rows, *position], tf.int32)
-    message = f"one row of labels for each query, but there are {rows} instead of 4"
-    with pytest.raises(ValueError, match=message):
-        flatten_examples(query, labels)
-    of_any_size = tf.TensorSpec([None, *position, 2]), tf.TensorSpec([None, *position], tf.int32)
-    of_any_rank = tf.TensorSpec([None, *position, 2]), tf.TensorSpec(None, tf.int32)
-    for shapes in (of_any_size, of_any_rank):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="one row of labels for each query"):
-            tf.function(flatten_examples, input_signature=shapes)(query, labels)
-    right = tf.zeros([4, *position], tf.int32)
-    graph = tf.function(flatten_examples).get_concrete_function(query, right).graph
-    assert not [op for op in graph.get_operations() if op.type == "Assert"]  # what is known costs nothing
-
-
-@pytest.mark.parametrize("dtype", [tf.bool, tf.float32])
-def test_the_ids_of_a_sparse_matrix_are_asked_for_in_a_form_that_it_has(dtype):
-    matrix = tf.SparseTensor([[0, 4], [1, 0]], tf.cast([1, 1], dtype), [2, 9])
-    with pytest.raises(ValueError, match="CSR matrix of SciPy tf.RaggedTensor.from_row_splits"):
-        pad_labels(matrix)
+OF_LABELS = "There must be one row of labels for each query"
+OF_POSITIONS = "Queries need a label for each of their positions, -1 for none"
+OF_WEIGHTS = "sample_weight must hold a (number for each example|row for each sequence), .*"
+OF_WEIGHTED_POSITIONS = "sample_weight of sequences must hold a number for each position, or one for all"
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("position", [[], [5]])
-def test_there_is_a_weight_for_each_example(position):
-    query, labels, weights = tf.zeros([4, *position, 2]), tf.zeros([4, *position], tf.int32), tf.ones([3])
-    wanted = "sample_weight must hold a .* for each .*, but there are"
-    for run in (flatten_examples, tf.function(flatten_examples)):
-        with pytest.raises(ValueError, match=f"{wanted} 3 instead of 4"):
-            run(query, labels, weights)
-    shapes = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in (query, labels, weights)]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
-        tf.function(flatten_examples, input_signature=shapes)(query, labels, weights)
+@pytest.mark.parametrize(
+    ("query", "labels", "weights", "wanted"),
+    [
+        *[([4, *of, 2], [rows, *of], [4], OF_LABELS) for rows in (1, 3, 8) for of in ([], [5])],
+        *[([4, *of, 2], [4, *of], [3], OF_WEIGHTS) for of in ([], [5])],
+        *[([2, 3, 4], [2, positions], [2], OF_POSITIONS) for positions in (2, 4)],
+        *[([2, 3, 4], [2, 3], [2, width], OF_WEIGHTED_POSITIONS) for width in (2, 4)],
+    ],
+)
+def test_each_query_has_labels_and_a_weight(query, labels, weights, wanted):
+    given = tf.zeros(query), tf.zeros(labels, tf.int32), tf.ones(weights)
+    with pytest.raises(ValueError, match=rf"{wanted}, but there are \d instead of \d"):
+        flatten_examples(*given)
+    specs = [tf.TensorSpec([None] * part.shape.rank, part.dtype) for part in given]
+    of_any_rank = [specs[0], tf.TensorSpec(None, tf.int32), specs[2]]
+    for shapes in (specs, of_any_rank) if wanted == OF_LABELS else (specs,):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{wanted}, but there are"):
+            tf.function(flatten_examples, input_signature=shapes)(*given)
+    right = [query[:-1], [query[0]]]
+    known = tf.function(flatten_examples).get_concrete_function(
+        given[0], tf.zeros(right[0], tf.int32), tf.ones(right[1])
+    )
+    assert not [op for op in known.graph.get_operations() if op.type == "Assert"]  # it costs nothing
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("width", [2, 4])
-def test_a_sequence_has_a_weight_for_each_position_or_one(width):
-    query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32)
-    wanted = "sample_weight of sequences must hold a number for each position, or one for all, but there are"
-    with pytest.raises(ValueError, match=f"{wanted} {width} instead of 3"):
-        flatten_examples(query, labels, tf.ones([2, width]))
-    parts = ([None, None, 4], tf.float32), ([None, None], tf.int32), ([None, None], tf.float32)
-    unknown = tf.function(flatten_examples, input_signature=[tf.TensorSpec(*part) for part in parts])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
-        unknown(query, labels, tf.ones([2, width]))
-    for weights in (tf.constant([[2.0], [3.0]]), tf.constant([[2.0] * 3, [3.0] * 3])):
-        for run in (flatten_examples, unknown):
-            assert run(query, labels, weights)[2].numpy().tolist() == [2.0] * 3 + [3.0] * 3
-
-
-@pytest.mark.traced
-@pytest.mark.parametrize("positions", [2, 4])
-def test_a_sequence_has_a_label_for_each_position(positions):
-    query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, positions], tf.int32)
-    with pytest.raises(ValueError, match=f"each of their positions.* {positions} instead of 3"):
-        flatten_examples(query, labels)
-    shapes = tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.int32)
-    unknown = tf.function(flatten_examples, input_signature=shapes)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a label for each of their positions"):
-        unknown(query, labels)
+@pytest.mark.parametrize("weights", [[[2.0], [3.0]], [[2.0] * 3, [3.0] * 3]])
+def test_a_sequence_has_a_weight_for_each_position_or_one(weights):
+    query, labels, weights = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32), tf.constant(weights)
+    specs = [tf.TensorSpec([None] * part.shape.rank, part.dtype) for part in (query, labels, weights)]
+    for run in (flatten_examples, tf.function(flatten_examples, input_signature=specs)):
+        assert run(query, labels, weights)[2].numpy().tolist() == [2.0] * 3 + [3.0] * 3
 
 
 def test_labels_whose_longest_row_ends_early_are_padded():
