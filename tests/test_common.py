@@ -122,25 +122,13 @@ LOSSES = {
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
 METRICS = {
-    f"{kind.__name__}": lambda kind=kind: kind(3, average="all", name="own")
-    for kind in (
-        metrics.PrecisionAtK,
-        metrics.RecallAtK,
-        metrics.HitRateAtK,
-        metrics.MRRAtK,
-        metrics.MAPAtK,
-        metrics.NDCGAtK,
-    )
+    name: functools.partial(getattr(metrics, name), 3, average="all", name="own")
+    for name in ("PrecisionAtK", "RecallAtK", "HitRateAtK", "MRRAtK", "MAPAtK", "NDCGAtK")
 }
-METRICS |= {
-    kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
-    for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
-}
-METRICS["CoverageAtK"] = lambda: metrics.CoverageAtK(3, NUM_CLASSES, name="own")
-METRICS |= {
-    kind.__name__: lambda kind=kind: kind(3, COUNTS, name="own")
-    for kind in (metrics.NoveltyAtK, metrics.AveragePopularityAtK)
-}
+OF_CLASSES = {"CoverageAtK": NUM_CLASSES, "NoveltyAtK": COUNTS, "AveragePopularityAtK": COUNTS}
+OF_CLASSES |= dict.fromkeys(("PSPAtK", "PSNDCGAtK"), np.linspace(0.1, 1, NUM_CLASSES))
+for name, given in OF_CLASSES.items():
+    METRICS[name] = functools.partial(getattr(metrics, name), 3, given, name="own")
 
 
 def multi_optimizer(head=None):
@@ -202,23 +190,13 @@ EVERY_MODEL = named([name for name in MODELS if name not in SAME_STATE], quick=K
 STATEFUL = named(STATES, ["MultiOptimizer"], ["Mixture, learned", "UniformSparseHead", "MultiOptimizer"])
 
 
-def public(module, base):
-    found = {name: getattr(module, name) for name in module.__all__}
-    return {name for name, item in found.items() if isinstance(item, type) and issubclass(item, base)} - {
-        base.__name__
-    }
-
-
 def test_every_public_component_is_in_the_registry():
-    parts = {
-        layers: layers.Head,
-        samplers: samplers.Sampler,
-        losses: losses.ClassificationLoss,
-        metrics: keras.metrics.Metric,
-        optimizers: keras.optimizers.Optimizer,
-    }
-    wanted = set().union(*(public(module, base) for module, base in parts.items()))
-    assert wanted - {"RankingMetric"} <= {name.split(",")[0] for name in REGISTRY}
+    parts = {layers: layers.Head, samplers: samplers.Sampler, losses: losses.ClassificationLoss}
+    parts |= {metrics: keras.metrics.Metric, optimizers: keras.optimizers.Optimizer}
+    found = [(getattr(module, name), base) for module, base in parts.items() for name in module.__all__]
+    wanted = {item for item, base in found if isinstance(item, type) and issubclass(item, base)}
+    wanted -= {*parts.values(), metrics.RankingMetric}
+    assert {item.__name__ for item in wanted} <= {name.split(",")[0] for name in REGISTRY}
 
 
 def model_of(name):
