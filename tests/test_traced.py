@@ -9,20 +9,14 @@ from test_common import HEADS, LOSSES, OPTIMIZERS, SAME_STATE, SAMPLERS
 
 from tfxc._keras import keras
 
-pytestmark = [
-    pytest.mark.traced,
-    pytest.mark.optimized,
-    pytest.mark.filterwarnings("ignore:HardNegatives has no table"),
-]
+pytestmark = [pytest.mark.traced, pytest.mark.optimized]
+pytestmark += [pytest.mark.filterwarnings("ignore:HardNegatives has no table")]
 SAMPLED = [name for name in HEADS if not name.startswith("MACH")]
 DRAWING = [name for name in SAMPLERS if name not in SAME_STATE]
-OF_ALL_CLASSES = [
-    ("MACHHead", None, "SoftmaxCrossentropy"),
-    ("MACHHead, all options", None, "BinaryCrossentropy"),
-]
-OF_ALL_CLASSES += [
-    ("DenseHead, all options", None, loss) for loss in LOSSES if not LOSSES[loss]().needs_sampler
-]
+OF_ALL = [name for name in LOSSES if not LOSSES[name]().needs_sampler]
+OF_ALL_CLASSES = [("MACHHead", None, "SoftmaxCrossentropy")]
+OF_ALL_CLASSES += [("MACHHead, all options", None, "BinaryCrossentropy")]
+OF_ALL_CLASSES += [("DenseHead, all options", None, loss) for loss in OF_ALL]
 BY_DRAWS = [name for name in LOSSES if "filtered" not in name]
 ROWS = [*zip(itertools.cycle(SAMPLED), DRAWING, itertools.cycle(BY_DRAWS), strict=False), *OF_ALL_CLASSES]
 RULES = [name for name in OPTIMIZERS if name != "MultiOptimizer"]
