@@ -175,9 +175,8 @@ AUTOGRAPH = "test_autograph"
 @pytest.hookimpl(tryfirst=True)  # before those that a marker does not choose are left out
 def pytest_collection_modifyitems(config, items):
     from processes import quicken
+    from tensorflow.python.autograph.core import config as autograph
     from tensorflow.python.data.ops.options import AutotuneOptions
-
-    from tfxc._autograph import leave_alone
 
     quicken()
 
@@ -196,4 +195,5 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in EARLY)
-    leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))
+    modules = {item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}
+    autograph.CONVERSION_RULES = *map(autograph.DoNotConvert, modules), *autograph.CONVERSION_RULES

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 
@@ -60,21 +61,18 @@ def put_in_place(aside, path):
 
 def recover(path):
     """Undoes, or completes, a ``put_in_place`` of a folder that was killed between its two renames."""
-    if os.path.lexists(_replaced(path)):
-        if os.path.lexists(path):
-            _remove(_replaced(path))
-        else:
-            os.rename(_replaced(path), path)
+    if os.path.lexists(path):
+        _remove(_replaced(path))
+    elif os.path.lexists(_replaced(path)):
+        os.rename(_replaced(path), path)
 
 
 def sync(path):
     """Waits until a file, or a folder and all that it holds, is on the disk."""
-    for folder, _, files in os.walk(path):
-        for name in files:
-            sync_entry(os.path.join(folder, name))
-        if folder != os.fspath(path):
-            sync_entry(folder)
     sync_entry(path)
+    for folder, *inside in os.walk(path):
+        for name in itertools.chain(*inside):
+            sync_entry(os.path.join(folder, name))
 
 
 def sync_entry(path):

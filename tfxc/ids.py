@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxc.require import require
 
 PADDING = -1
+_ROWS = "{} must have a row for each query, or one for all of them, but the rows are"
 
 
 def check_ids(ids, num_classes, what="label"):
@@ -122,17 +123,14 @@ def refuse_other_rows(ids, query, name):
     """As ``require_rows``, which runs too late where a graph knows both numbers: a ValueError."""
     rows, num_queries = ids.shape[0], query.shape[0]
     if not tf.executing_eagerly() and None not in (rows, num_queries) and rows not in (1, num_queries):
-        raise ValueError(
-            f"{name} must have a row for each query, or one for all of them, but the rows are {rows} and the "
-            f"queries {num_queries}."
-        )
+        raise ValueError(f"{_ROWS.format(name)} {rows} and the queries {num_queries}.")
 
 
 def require_rows(ids, num_queries, name):
     """``require``: class ids have a row for each query, or one for all of them."""
     rows = tf.shape(ids)[0]
-    told = f"{name} must have a row for each query, or one for all of them, but the rows are", rows
-    return require(tf.equal(rows, 1) | tf.equal(rows, num_queries), *told, "and the queries", num_queries)
+    told = _ROWS.format(name), rows, "and the queries", num_queries
+    return require(tf.equal(rows, 1) | tf.equal(rows, num_queries), *told)
 
 
 def drop_duplicates(ids):
