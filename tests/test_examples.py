@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from common.sampler_choice import SAMPLERS, Settings
 
 import tfxc
 from tfxc._keras import IS_KERAS_3, keras
@@ -41,7 +42,6 @@ def run(script, *arguments):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output), warnings.catch_warnings():
         warnings.filterwarnings("error", "(?s).*shuffle=True")
         patch.setattr(sys, "argv", command(script, arguments))
-        patch.syspath_prepend(EXAMPLES)
         patch.setitem(sys.modules, "tfxc", tfxc)  # a program may hide it, or ask for another Keras
         patch.setenv("TF_USE_LEGACY_KERAS", os.environ.get("TF_USE_LEGACY_KERAS", "0"))
         tf.get_logger().addHandler(handler)
@@ -107,9 +107,6 @@ def test_starts_quietly(program):
 
 @pytest.mark.long
 def test_every_sampler_that_can_be_named_draws():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        from common.sampler_choice import SAMPLERS, Settings
     head = tfxc.layers.DenseHead(20)
     head.build((None, 8))
     query = tf.random.normal([3, 8])
@@ -175,7 +172,6 @@ def test_trains_resumes_compares_exports_and_answers(book, out):
 
 
 def test_names_on_the_standard_input_may_have_blanks(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setitem(sys.modules, "tfxc", tfxc)  # which the program hides
     names_in = runpy.run_path(EXAMPLES / "query_saved_model.py")["names_in"]
     assert names_in("green tea\tmilk\t\n") == ["green tea", "milk"]
