@@ -110,10 +110,9 @@ def dataset(num, batch_size=32, seed=0):
 def test_a_head_inside_a_tfrs_model(options):
     model = TwoTower(tfxc.samplers.MIDX(8, num_codewords=4), **options)
     model.compile(tfxc.optimizers.LazyAdam(0.05))
-    history = model.fit(dataset(256), epochs=8, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
-    assert (
-        "sampler/refresh_seconds" in history.history and tf_variable(model.sampler.codebooks[0]).numpy().any()
-    )
+    refresh = tfxc.callbacks.SamplerRefresh()
+    history = model.fit(dataset(256), epochs=8, callbacks=[refresh], verbose=0).history
+    assert "sampler/refresh_seconds" in history and tf_variable(model.sampler.codebooks[0]).numpy().any()
     result = model.evaluate(dataset(64, 64), return_dict=True, verbose=0)
     x, y = learnable(64)
     logits = model.head(model.query_tower(x)).numpy().astype(np.float64)
