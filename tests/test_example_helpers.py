@@ -175,13 +175,9 @@ VOCABULARY = [*SPECIAL, "!", "t", "##t", "##e", "##a", "te", "##as", "cafe", "�
 def test_words_fall_into_the_longest_pieces_from_their_start_on():
     pieces = WordPieces(VOCABULARY, max_length=7)
     ids = pieces(tf.constant(["Teas TEA!", "Café t\u00e9茶", "tex", "", "tea tea tea"])).numpy()
-    assert [[VOCABULARY[piece] for piece in row if piece] for row in ids] == [
-        ["[CLS]", "te", "##as", "te", "##a", "!", "[SEP]"],
-        ["[CLS]", "cafe", "te", "茶", "[SEP]"],
-        ["[CLS]", "[UNK]", "[SEP]"],
-        ["[CLS]", "[SEP]"],
-        ["[CLS]", "te", "##a", "te", "##a", "te", "[SEP]"],
-    ]
+    found = [" ".join(VOCABULARY[piece] for piece in row if piece) for row in ids]
+    assert found[:2] == ["[CLS] te ##as te ##a ! [SEP]", "[CLS] cafe te 茶 [SEP]"]
+    assert found[2:] == ["[CLS] [UNK] [SEP]", "[CLS] [SEP]", "[CLS] te ##a te ##a te [SEP]"]
 
 
 def test_word_pieces_are_those_of_keras_hub():
@@ -199,11 +195,6 @@ def test_a_merge_keeps_the_decoder_of_the_training_unless_told():
     decoders = {"--merge": None, "--merge --decoder min": "min", "--repetitions 0": "geometric"}
     for options, decoder in decoders.items():
         assert parsed(mach_workers, options).decoder == decoder
-
-
-def test_losses_of_recommendation_that_suit_each_run():
-    for options in ("--loss softmax-at-k --samplers midx-rq", "--loss partition --heads dense mach"):
-        assert recommendation(options)
 
 
 def small_language_model(folder, num_streams):
@@ -276,11 +267,11 @@ def test_bad_points_are_left_out_if_asked(tmp_path):
     assert len(train) == 2
 
 
-@pytest.mark.parametrize("example", [sequential_recommendation, extreme_classification])
-def test_a_file_that_is_not_there_is_named_before_anything_is_made(example, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        parsed(example, f"--data {tmp_path}/nowhere --output {tmp_path}/out")
-    assert f"there is no file or folder {tmp_path}/nowhere" in capsys.readouterr().err
+def test_a_file_that_is_not_there_is_named_before_anything_is_made(tmp_path, capsys):
+    for example in (sequential_recommendation, extreme_classification):
+        with pytest.raises(SystemExit):
+            parsed(example, f"--data {tmp_path}/nowhere --output {tmp_path}/out")
+        assert f"there is no file or folder {tmp_path}/nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("begun, given", [([], ["0-2", "3-7"]), (["0-3"], ["4-6"])])
@@ -323,15 +314,15 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == num_runs
 
 
-def small_model(num_classes=3, run_eagerly=True, dropout=0.0):
+def small_model(run_eagerly=True, dropout=0.0):
     """A compiled classifier of vectors [N, 4], and batches so few that to trace a step takes longer."""
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(4), keras.layers.Dropout(dropout)]
     encoder = keras.Sequential([keras.Input((4,)), *layers])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), k=10)
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3), k=10)
     loss, metrics = tfxc.losses.SoftmaxCrossentropy(), [tfxc.metrics.NDCGAtK(10)]
     model.compile(tfxc.optimizers.LazyAdam(0.1), loss=loss, metrics=metrics, run_eagerly=run_eagerly)
-    examples = tf.random.normal([8, 4]), tf.range(8)[:, tf.newaxis] % num_classes
+    examples = tf.random.normal([8, 4]), tf.range(8)[:, tf.newaxis] % 3
     return model, tf.data.Dataset.from_tensor_slices(examples).batch(4)
 
 
@@ -351,7 +342,8 @@ def test_nothing_is_compared_with_a_model_that_found_nothing():
 
 @pytest.mark.parametrize("loss", ["softmax", "partition", "softmax-at-k", "binary", "gbce"])
 def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss):
-    args = recommendation("--samplers uniform --loss", loss)
+    heads = "dense mach" if loss == "partition" else "dense"
+    args = recommendation("--samplers midx-rq --heads", heads, "--loss", loss)
     head = sequential_recommendation.make_head("dense", 50, args)
     assert head.use_bias == (loss in ("binary", "gbce"))
     if head.use_bias:

@@ -116,19 +116,11 @@ def test_one_output_of_several():
     assert trained["item_recall_at_1"] > 0.7 and trained["loss"] < 0.5 * want
 
 
-@pytest.mark.long
-@pytest.mark.traced
 @pytest.mark.both_keras
 @EVERY_HEAD
-def test_mixed_precision(name):
+def test_mixed_precision_keeps_weights_and_logits_in_float32(name):
     policy = "mixed_bfloat16" if IS_KERAS_3 else keras.mixed_precision.Policy("mixed_bfloat16")
-    inputs = keras.Input((checks.DIM,))
-    hidden = keras.layers.Dense(16, activation="relu", dtype=policy)(inputs)
-    head = HEADS[name]()
-    model = keras.Model(inputs, type(head).from_config({**head.get_config(), "dtype": policy})(hidden))
-    model.compile(tfxc.optimizers.LazyAdam(0.02), SoftmaxCrossentropy(), metrics=[RecallAtK(1)])
-    x, y = checks.learnable(64)
-    losses = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
-    assert losses[-1] < 0.7 * losses[0]
-    assert model(x).dtype == tf.float32
+    config = {**HEADS[name]().get_config(), "dtype": policy}
+    model = compiled(type(HEADS[name]()).from_config(config))
+    assert model(checks.features(2)).dtype == tf.float32
     assert {tf.as_dtype(weight.dtype) for weight in model.trainable_weights} == {tf.float32}
