@@ -66,9 +66,8 @@ def test_multi_hot_rows_become_ids_as_the_refusal_says():
     with pytest.raises(tf.errors.InvalidArgumentError) as refused_as_ids:
         labelled_queries(tf.zeros([3, 2]), rows, 4)
     for message in (str(refused.value), str(refused_as_ids.value)):
-        remedy, given = re.search(
-            r"multi-hot rows (tf\.SparseTensor\(.*\)), where s = (tf\.\S+\(m\))", message
-        ).groups()
+        remedies = r"multi-hot rows (tf\.SparseTensor\(.*\)), where s = (tf\.\S+\(m\))"
+        remedy, given = re.search(remedies, message).groups()
         ids = eval(remedy, {"tf": tf, "s": eval(given, {"tf": tf, "m": rows})})
         assert pad_labels(ids).numpy().tolist() == [[1, 3], [0, -1], [-1, -1]]
 
@@ -95,10 +94,9 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
     padded = tf.function(pad_labels) if in_graph else pad_labels
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot") as refused:
         padded(m)
-    of_sparse, of_csr = re.search(
-        r"matrix m (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\.", str(refused.value)
-    ).groups()
-    for ids in (eval(of_sparse, {"tf": tf, "m": m}), eval(of_csr, {"tf": tf, "m": csr})):
+    remedies = r"matrix m (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\."
+    for remedy, matrix in zip(re.search(remedies, str(refused.value)).groups(), (m, csr), strict=True):
+        ids = eval(remedy, {"tf": tf, "m": matrix})
         assert padded(ids).numpy().tolist() == [[3], [0], [1]]
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot"):
         padded(tf.sparse.from_dense([[[0, 0, 1], [1, 0, 0]]]))
@@ -106,35 +104,25 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
 
 @pytest.mark.long
 @pytest.mark.traced
-@pytest.mark.parametrize("rank", [2, 3])
-def test_ids_of_sparse_rows_move_to_the_front(rank):
-    def ask(spec):
-        return tf.function(pad_labels, input_signature=[spec])
-
-    padded = ask(tf.SparseTensorSpec([None] * rank, tf.int64))
-    for shape, given, want in {
-        2: [
-            ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
-            ([2, 3], {}, [[], []]),
-            ([2, 0], {}, [[], []]),
-            ([0, 3], {}, []),
-        ],
-        3: [
-            (
-                [2, 2, 9],
-                {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4},
-                [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]],
-            ),
-            ([2, 0, 3], {}, [[], []]),
-        ],
-    }[rank]:
-        places = np.array(list(given), np.int64).reshape(-1, rank)
-        labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
-        assert padded(labels).numpy().tolist() == pad_labels(labels).numpy().tolist() == want
-        known = ask(tf.SparseTensorSpec(shape, tf.int64))
-        assert known(labels).numpy().tolist() == want
-        for function, rows in ((padded, [None] * (rank - 1)), (known, shape[:-1])):
-            assert function.get_concrete_function().output_shapes.as_list()[:-1] == rows
+@pytest.mark.parametrize(
+    ("shape", "given", "want"),
+    [
+        ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
+        ([2, 3], {}, [[], []]),
+        ([2, 0], {}, [[], []]),
+        ([0, 3], {}, []),
+        ([2, 2, 9], {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4}, [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]]),
+        ([2, 0, 3], {}, [[], []]),
+    ],
+)
+def test_ids_of_sparse_rows_move_to_the_front(shape, given, want):
+    places = np.array(list(given), np.int64).reshape(-1, len(shape))
+    labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
+    assert pad_labels(labels).numpy().tolist() == want
+    for known in (shape, [None] * len(shape)):
+        padded = tf.function(pad_labels, input_signature=[tf.SparseTensorSpec(known, tf.int64)])
+        assert padded(labels).numpy().tolist() == want
+        assert padded.get_concrete_function().output_shapes.as_list()[:-1] == known[:-1]
 
 
 def test_sparse_columns_that_are_positions_stay_where_they_are():
