@@ -1,6 +1,7 @@
 import ast
 import importlib
 import inspect
+import json
 import logging
 import re
 import sys
@@ -113,6 +114,16 @@ def test_classes_are_named_in_the_guide(item):
     name = re.compile(rf"\b{item.__name__}\b")
     guide = any(name.search(page.read_text(encoding="utf-8")) for page in PAGES)
     assert guide, f"no page of docs/ says when to choose {item.__name__}"
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_in_the_guide_and_keeps_no_output(path):
+    """They run as the guide is built: see ``docs/hooks/notebooks.py``."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith("# ")
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code and all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+    assert f"notebooks/{path.stem}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
