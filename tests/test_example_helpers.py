@@ -350,15 +350,19 @@ def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss):
         assert float(head.bias_initializer([1])[0]) == pytest.approx(-np.log(50))
 
 
+def logged(folder, model, held_out, epochs, batches=None, **options):
+    """The epochs of the run in the folder, and the rows of its log when it has gone on to the last."""
+    log = TrainingLog(folder, model, patience=5, verbose=0, **options)
+    done = log.resume(batches)
+    log.fit(batches or held_out, held_out, epochs)
+    return done, log.rows
+
+
 @pytest.mark.long
 def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
-        model, batches = small_model()
         options = {"dim": 4, "loss": "binary", **options}
-        log = TrainingLog(tmp_path / "run", model, patience=5, verbose=0, options=options)
-        done = log.resume()
-        log.fit(batches, batches, epochs=1)
-        return done
+        return logged(tmp_path / "run", *small_model(), epochs=1, options=options)[0]
 
     assert epochs_done() == 0
     others = {"samplers": ["midx"], "output": "elsewhere", "verbose": 2, "patience": 7}
@@ -409,24 +413,17 @@ def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
 
 @pytest.mark.long
 def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):
-    def train(folder, calls_before_end=None):
-        model, batches = small_model()
-        log = TrainingLog(folder, model, patience=5, verbose=0)
-        log.resume()
-        save = tf.train.CheckpointManager.save
+    def train(folder, calls_before_end=99):
+        save, calls = tf.train.CheckpointManager.save, iter(range(calls_before_end))
 
         def save_or_end(*arguments):
-            nonlocal calls_before_end
-            calls_before_end -= 1
-            if calls_before_end < 0:
+            if next(calls, None) is None:
                 raise KeyboardInterrupt
             return save(*arguments)
 
         with monkeypatch.context() as patch:
-            if calls_before_end is not None:
-                patch.setattr(tf.train.CheckpointManager, "save", save_or_end)
-            log.fit(batches, batches, epochs=3)
-        return [row["val_loss"] for row in log.rows]
+            patch.setattr(tf.train.CheckpointManager, "save", save_or_end)
+            return [row["val_loss"] for row in logged(folder, *small_model(), epochs=3)[1]]
 
     whole = train(tmp_path / "whole")
     for number in range(1, 5):
@@ -553,10 +550,7 @@ def test_a_resumed_run_has_the_batches_and_dropout_that_were_to_come(tmp_path):
         model, held_out = small_model(run_eagerly=False, dropout=0.5)  # restored slots wait for a traced step
         x, y = (tf.concat(parts, 0) for parts in zip(*held_out, strict=True))
         batches = tfxc.data.row_batches(8, 2, lambda rows: (tf.gather(x, rows), tf.gather(y, rows)), seed=1)
-        log = TrainingLog(folder, model, patience=5, verbose=0)
-        log.resume(batches)
-        log.fit(batches, held_out, epochs)
-        return [row["loss"] for row in log.rows]
+        return [row["loss"] for row in logged(folder, model, held_out, epochs, batches)[1]]
 
     whole = train(tmp_path / "whole", 3)
     assert train(tmp_path / "cut", 1) == pytest.approx(whole[:1])
