@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tfxc.ops import library
 
 EXAMPLES = {"sparse_head_few_gradients": 100, "readers": 200, "odd_files": 200, "hash_tables_op": 30}
 TARGETS = [pytest.param(name, marks=fuzz_all.marks_of(name)) for name in fuzz_all.TARGETS]
+FINDINGS = [json.loads(line) for line in Path(__file__).with_name("findings.jsonl").read_text().splitlines()]
 
 
 # Arrow prints an error of its own for a row of too many fields that is not UTF-8 either, and then stops.
@@ -33,6 +35,14 @@ def test_random_calls(name, share):
 
     with fuzz_all.limited_memory():
         calls()
+
+
+@pytest.mark.parametrize(
+    "name, case", [pytest.param(name, case, marks=fuzz_all.marks_of(name)) for name, case in FINDINGS]
+)
+def test_finding(name, case):
+    with fuzz_all.limited_memory():
+        fuzz_all.TARGETS[name].run(case)
 
 
 @pytest.mark.kernels
