@@ -18,7 +18,7 @@ from tfxc._keras import IS_KERAS_3, keras
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-NEEDS_TF_KERAS = {"recommenders"}
+WITH_PROGRAMS = [page.stem for page in PAGES if page.stem != "papers"]  # test_example_helpers.py reads those
 QUICK = {"cluster", "design", "recommenders", "resuming", "scale", "troubleshooting"}
 # Pages whose programs train models of the package's own parts, whose graphs other tests have optimized.
 OF_OUR_PARTS = {"catalogues", "evaluation", "heads", "index", "recipes", "resuming", "samplers"}
@@ -42,23 +42,17 @@ def marks_of(page):
 
 @pytest.mark.both_keras
 @pytest.mark.traced
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=marks_of(page.stem))
-        for page in PAGES
-        if page.stem != "papers"  # its commands take hours: tests/test_example_helpers.py reads them
-    ],
-)
-def test_programs_run(page, tmp_path, monkeypatch):
-    if (page.stem in NEEDS_TF_KERAS) == IS_KERAS_3:
+@pytest.mark.parametrize("name", [pytest.param(own, marks=marks_of(own)) for own in WITH_PROGRAMS])
+def test_programs_run(name, tmp_path, monkeypatch):
+    if (name == "recommenders") == IS_KERAS_3:
         pytest.skip("runs under the other Keras")
-    if page.stem in NEEDS_TF_KERAS:
+    if name == "recommenders":
         pytest.importorskip("tensorflow_recommenders")
     monkeypatch.chdir(tmp_path)
+    page = DOCS / f"{name}.md"
     program = program_of(page)
     assert ast.parse(program).body, "a page without a program"
-    exec(compile(program, str(page), "exec"), {"__name__": page.stem})
+    exec(compile(program, str(page), "exec"), {"__name__": name})
 
 
 def test_the_metric_of_the_guide_counts_no_empty_slot():
