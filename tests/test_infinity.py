@@ -3,11 +3,10 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, features, learnable, make_model
+from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, dense_encoder, features, learnable, make_model
 from long_cases import long_after
 
 import tfxc
-from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.ops import library
 
@@ -15,9 +14,7 @@ HEADS = {
     "dense": lambda: tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True),
     "sparse": lambda: tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, seed=1),
     "mach": lambda: tfxc.layers.MACHHead(NUM_CLASSES, 8, 3, seed=1),
-    "encoded": lambda: tfxc.layers.EncodedHead(
-        keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)]), features(NUM_CLASSES)
-    ),
+    "encoded": lambda: tfxc.layers.EncodedHead(dense_encoder(), features(NUM_CLASSES)),
 }
 
 
