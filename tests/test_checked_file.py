@@ -1,4 +1,5 @@
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -50,11 +51,8 @@ def test_whole_pages_and_the_rest(tmp_path, num_bytes):
 
 
 def test_where_no_file_system_writes_past_its_cache(tmp_path, monkeypatch):
-    def refused(*args):
-        raise OSError(22, "Invalid argument")
-
     values = np.full(1 << 20, 7, np.float32)
-    monkeypatch.setattr("os.pwrite", refused)
+    monkeypatch.setattr("os.pwrite", mock.Mock(side_effect=OSError(22, "Invalid argument")))
     write_arrays(tmp_path / "values", {"values": values}, {})
     assert (read_arrays(tmp_path / "values")[0]["values"] == 7).all()
 
