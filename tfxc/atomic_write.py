@@ -61,10 +61,11 @@ def put_in_place(aside, path):
 
 def recover(path):
     """Undoes, or completes, a ``put_in_place`` of a folder that was killed between its two renames."""
-    if os.path.lexists(path):
-        _remove(_replaced(path))
-    elif os.path.lexists(_replaced(path)):
-        os.rename(_replaced(path), path)
+    if os.path.lexists(_replaced(path)):
+        if os.path.lexists(path):
+            _remove(_replaced(path))
+        else:
+            os.rename(_replaced(path), path)
 
 
 def sync(path):
