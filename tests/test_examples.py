@@ -380,7 +380,7 @@ def test_sessions_become_points_labelled_with_the_next_item(tmp_path):
 @pytest.mark.traced
 def test_repetitions_trained_apart_are_those_trained_together(tmp_path):
     data = write_points(tmp_path, 300, 50)
-    options = "--dim 16 --num-buckets 6 --batch-size 16 --verbose 2 --learning-rate 0.01 --epochs 3"
+    options = "--dim 16 --num-buckets 6 --batch-size 16 --learning-rate 0.01 --epochs 3"
 
     def workers(output, repetitions, call=run):
         return call("mach_workers.py", data, options, "--output", output, repetitions)
