@@ -153,12 +153,12 @@ def refreshed_sampler(name, head):
 
 
 def repeated(answer, step):
-    """``CALLS`` answers to a ``Step`` as one task; each is a list of tensors or None."""
+    """``CALLS`` answers to a ``Step`` as one task; each is a nest of tensors or None."""
     traced = tf.function(lambda query, labels: answer(Step(query, labels)))
 
     def task():
         for _ in range(CALLS):
-            for part in traced(step.query, step.labels):
+            for part in tf.nest.flatten(traced(step.query, step.labels)):
                 _ = part if part is None else part.numpy()
 
     return task

@@ -8,7 +8,7 @@ from tfxc import block_initializer
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import constant, tf_variable
 from tfxc.block_initializer import in_blocks, some_rows
-from tfxc.encoders.items import ItemEmbedding
+from tfxc.encoders.sequence_layers import ItemEmbedding
 from tfxc.layers import DenseHead, EmbeddingBag
 from tfxc.losses import SoftmaxCrossentropy
 

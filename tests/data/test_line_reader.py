@@ -3,6 +3,7 @@ import gzip
 import lzma
 
 import pytest
+from refusal_checks import refused
 
 from tfxc.data import from_frame
 from tfxc.data.line_reader import LineReader
@@ -24,51 +25,47 @@ def test_compressions_and_line_ends(tmp_path, suffix, opener, monkeypatch):
 
 
 @pytest.mark.parametrize(("suffix", "opener"), OPENERS.items())
-def test_truncated_or_mislabelled_archive(tmp_path, suffix, opener):
+def test_truncated_mislabelled_or_missing_archive(tmp_path, suffix, opener):
     path = tmp_path / f"lines{suffix}"
     with opener(path, "wb") as file:
         file.write(b"line\n" * 1000)
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(ValueError, match="cannot be decompressed"):
-        list(LineReader(path))
+    refused("cannot be decompressed", list, LineReader(path))
     path.write_bytes(b"plain text\n")
-    with pytest.raises(ValueError, match="not what its suffix says"):
-        list(LineReader(path))
-
-
-def test_missing_file(tmp_path):
+    refused("not what its suffix says", list, LineReader(path))
+    path.unlink()
     with pytest.raises(FileNotFoundError):
-        list(LineReader(tmp_path / "nothing.txt"))
+        list(LineReader(path))
 
 
 @pytest.mark.parametrize("name", ["lines.zip", "LINES.ZIP", "lines.tar.gz"])
 @pytest.mark.parametrize("read", [LineReader, lambda path: from_frame(path, "user", "item")])
 def test_an_archive_is_refused(read, name, tmp_path):
-    with pytest.raises(ValueError, match=f"{name} is an archive, .*: unpack it first"):
-        read(tmp_path / name)
+    refused(f"{name} is an archive, .*: unpack it first", read, tmp_path / name)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_a_packed_file_whose_name_does_not_say_so(pack, tmp_path):
-    (tmp_path / "log.csv").write_bytes(pack(b"user,item\nann,tea\n"))
-    assert list(LineReader(tmp_path / "log.csv")) == ["user,item\n", "ann,tea\n"]
-    assert from_frame(tmp_path / "log.csv", "user", "item").user_ids == ["ann"]
+def test_a_packed_file_whose_name_does_not_say_so(pack, written):
+    path = written(pack(b"user,item\nann,tea\n"))
+    assert list(LineReader(path)) == ["user,item\n", "ann,tea\n"]
+    assert from_frame(path, "user", "item").user_ids == ["ann"]
 
 
-@pytest.mark.parametrize(("end", "told"), [("\r", ["a b", "c"]), ("\r\n", ["a b", "c"])])
-def test_line_ends_of_another_system(tmp_path, end, told):
-    (tmp_path / "lines.txt").write_bytes(f"a b{end}c{end}".encode())
-    assert [line.rstrip() for line in LineReader(tmp_path / "lines.txt")] == told
-    (tmp_path / "one.txt").write_bytes(b"tea\rmilk\nrum\n")  # within a line of a file of other ends
-    assert list(LineReader(tmp_path / "one.txt")) == ["tea\rmilk\n", "rum\n"]
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (b"a b\rc\r", ["a b\r", "c\r"]),
+        (b"a b\r\nc\r\n", ["a b\r\n", "c\r\n"]),
+        (b"tea\rmilk\nrum\n", ["tea\rmilk\n", "rum\n"]),  # within a line of a file of other ends
+    ],
+)
+def test_line_ends_of_another_system(text, lines, written):
+    assert list(LineReader(written(text))) == lines
 
 
 @pytest.mark.parametrize("delimiter", ["", 5, b","])
-def test_delimiters_that_are_none(tmp_path, delimiter):
-    (tmp_path / "lines.txt").write_text("a,b\n")
-    lines = LineReader(tmp_path / "lines.txt")
-    with pytest.raises(ValueError, match="delimiter must be a string between the fields, .* but got"):
-        next(lines.fields(delimiter))
+def test_delimiters_that_are_none(delimiter, written):
+    lines = LineReader(written("a,b\n"))
+    refused("delimiter must be a string between the fields, .* but got", next, lines.fields(delimiter))
     for own in (delimiter, None, "::"):
-        with pytest.raises(ValueError, match="delimiter must be one character .* but got"):
-            next(lines.records(own))
+        refused("delimiter must be one character .* but got", next, lines.records(own))

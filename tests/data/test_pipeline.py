@@ -3,8 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusal_checks import refused
 
 from tfxc import data
+from tfxc.data.pipeline import packed_rows
 
 LETTERS = data.Vocabulary("abcdefg")
 
@@ -73,6 +75,40 @@ def test_packed_rows_hold_the_histories_of_padded_ones(windows, max_length):
     assert max_length < 20 or len(rows) < len(padded) / 2
 
 
+def packed(lengths, max_length, seed=0):
+    order, splits = packed_rows(np.asarray(lengths), max_length, seed)
+    assert sorted(order.tolist()) == list(range(len(lengths))) and splits[-1] == len(lengths)
+    return [order[start:stop].tolist() for start, stop in zip(splits, splits[1:], strict=False)]
+
+
+def first_fit(lengths, max_length):
+    rooms = []
+    for length in sorted(lengths, reverse=True):
+        fitting = next((row for row, room in enumerate(rooms) if room > length), None)
+        if fitting is None:
+            fitting = len(rooms)
+            rooms.append(max_length + 1)
+        rooms[fitting] -= length + 1
+    return len(rooms)
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 7, 50])
+def test_takes_the_rows_of_a_slow_first_fit(max_length):
+    random = np.random.default_rng(max_length)
+    for num_histories in (1, 2, 30, 300):
+        lengths = np.minimum(random.geometric(0.2, num_histories), max_length)
+        rows = packed(lengths, max_length)
+        assert all(row and lengths[row].sum() + len(row) - 1 <= max_length for row in rows)
+        assert len(rows) == first_fit(lengths.tolist(), max_length)
+
+
+def test_the_seed_decides_which_histories_share_a_row():
+    lengths = np.tile([1, 2, 3], 50)
+    assert packed(lengths, 9) == packed(lengths, 9) != packed(lengths, 9, seed=1)
+    assert packed(lengths, 9, seed=None)[0] == [2, 5, 0] and packed(lengths, 9, seed=-(2**63))
+    refused("seed must be an integer", packed, lengths, 9, seed=0.5)
+
+
 def test_element_spec():
     items, labels = data.sequence_training_dataset(random_sequences(5), 3, 2).element_spec
     assert items.shape.as_list() == labels.shape.as_list() == [None, 3]
@@ -81,6 +117,9 @@ def test_element_spec():
     inputs, labels = dataset.element_spec
     assert inputs["items"].shape.as_list() == labels.shape.as_list() == [None, 3]
     assert inputs["exclude"].shape.as_list() == [None, None] and inputs["exclude"].dtype == "int32"
+    assert (
+        data.stream_dataset(random_sequences(5), 3, 2).element_spec == (tf.TensorSpec([2, 3], tf.int32),) * 2
+    )
 
 
 @pytest.mark.long
@@ -96,22 +135,22 @@ def test_shuffled_anew_each_epoch_and_reproducible(packed):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("make", "lists", "arguments", "message"),
     [
-        ({"max_length": 0, "batch_size": 1}, "max_length must be an integer of at least 1, but got 0"),
-        ({"max_length": 1, "batch_size": 0}, "batch_size must be an integer of at least 1, but got 0"),
-        ({"max_length": 2.5, "batch_size": 1}, "max_length must be an integer"),
-        ({"max_length": 1, "batch_size": 1, "windows": "some"}, "one of .'last', 'all'., but got 'some'"),
+        (data.sequence_training_dataset, ["ab"], (1, 1, "some"), "one of .'last', 'all'., but got 'some'"),
+        (data.sequence_training_dataset, ["a", "b"], (1, 1), "No sequence has 2 items"),
+        (data.sequence_evaluation_dataset, ["ab", "a"], (2, 2), "1 of 2 sequences .* sequences.select"),
+        (data.sequence_evaluation_dataset, [], (2, 2), "no sequence to evaluate on: pass at least one of 2"),
+        *((data.stream_dataset, lists, (2, 2), "needs 2 items") for lists in (["a"], [""])),
+        *(
+            (make, ["abcde"], sizes, f"{name} must be an integer of at least 1, but got {min(sizes)}")
+            for make in (data.sequence_training_dataset, data.stream_dataset)
+            for name, sizes in (("max_length", (0, 2)), ("batch_size", (2, 0)), ("max_length", (1.5, 2)))
+        ),
     ],
 )
-def test_training_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        data.sequence_training_dataset(data.Sequences.from_lists(["ab"]), **arguments)
-
-
-def test_training_without_targets():
-    with pytest.raises(ValueError, match="No sequence has 2 items"):
-        data.sequence_training_dataset(data.Sequences.from_lists(["a", "b"]), 1, 1)
+def test_bad_arguments(make, lists, arguments, message):
+    refused(message, make, data.Sequences.from_lists(lists), *arguments)
 
 
 def test_evaluation_rows():
@@ -127,13 +166,6 @@ def test_excluded_is_the_whole_history_without_the_target():
     assert [labels.numpy().tolist() for _, labels in batches] == [[[1], [0]], [[2]]]
     assert batches[0][0]["exclude"].numpy().tolist() == [[0, -1, 2, 3], [-1, -1, -1, 1]]
     assert batches[1][0]["exclude"].numpy().tolist() == [[-1, -1, 1]]
-
-
-def test_evaluation_needs_history_and_target():
-    with pytest.raises(ValueError, match="1 of 2 sequences .* sequences.select"):
-        data.sequence_evaluation_dataset(data.Sequences.from_lists(["ab", "a"]), 2, 2)
-    with pytest.raises(ValueError, match="no sequence to evaluate on: pass at least one of 2 items"):
-        data.sequence_evaluation_dataset(data.Sequences.from_lists([]), 2, 2)
 
 
 def with_columns(sequences):
@@ -188,23 +220,16 @@ def test_columns_and_arrays_from_disk(tmp_path):
         tf.nest.map_structure(np.testing.assert_array_equal, mine, theirs)
 
 
-def numbered(*lengths):
-    names = [str(i) for i in range(max(1, sum(lengths)))]
-    starts = np.cumsum([0, *lengths])
-    return data.Sequences.from_lists([names[a:b] for a, b in zip(starts, starts[1:], strict=False)])
-
-
-def stream_batches(*arguments):
-    return [(items.numpy(), labels.numpy()) for items, labels in data.stream_dataset(*arguments)]
-
-
 @pytest.mark.parametrize(
     ("lengths", "max_length", "batch_size"),
     [((100,), 7, 3), ((40, 33, 2), 5, 4), ((2,), 1, 1), ((2,), 6, 5), ((9,), 2, 4), ((7,), 1, 3)],
 )
 def test_in_streams_every_item_but_the_first_is_a_target_once(lengths, max_length, batch_size):
-    got = stream_batches(numbered(*lengths), max_length, batch_size)
-    assert len(got) == len(data.stream_dataset(numbered(*lengths), max_length, batch_size))
+    names = [str(i) for i in range(sum(lengths))]
+    lists = [names[stop - length : stop] for length, stop in zip(lengths, np.cumsum(lengths), strict=True)]
+    dataset = data.stream_dataset(data.Sequences.from_lists(lists), max_length, batch_size)
+    got = [(items.numpy(), labels.numpy()) for items, labels in dataset]
+    assert len(got) == len(dataset)
     rows = [np.concatenate([part[i] for part in got], 1) for i in (0, 1)]
     assert all(part.shape == (batch_size, max_length) for pair in got for part in pair)
     items, labels = (row.ravel()[row.ravel() >= least] for row, least in zip(rows, (1, 0), strict=True))
@@ -214,17 +239,3 @@ def test_in_streams_every_item_but_the_first_is_a_target_once(lengths, max_lengt
     np.testing.assert_array_equal(rows[0] == 0, rows[1] == -1)
     for row in rows[0]:  # padding stands at the end alone
         assert (row[np.count_nonzero(row) :] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((numbered(5), 0, 2), "max_length must be an integer of at least 1, but got 0"),
-        ((numbered(5), 2, 0), "batch_size must be an integer of at least 1, but got 0"),
-        ((numbered(1), 2, 2), "needs 2 items"),
-        ((numbered(0), 2, 2), "needs 2 items"),
-    ],
-)
-def test_bad_arguments_of_streams(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        data.stream_dataset(*arguments)

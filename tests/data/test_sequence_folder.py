@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pandas
 import pytest
+from refusal_checks import refused
 
 from tfxc.checked_file import write_arrays
 from tfxc.data import Column, Vocabulary, from_frame, k_core, open_sequences, sequence_evaluation_dataset
@@ -49,11 +50,9 @@ def test_a_damaged_file_is_named_and_written_anew(folder):
     content = path.read_bytes()
     for damaged in (content[:-1], b"", bytes([content[0] ^ 1]) + content[1:]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"sequences.tfxc is .*damaged.*\. Write the folder again"):
-            open_sequences(folder)
+        refused(r"sequences.tfxc is .*damaged.*\. Write the folder again", open_sequences, folder)
     write_arrays(path, {}, {"weights": 1})
-    with pytest.raises(ValueError, match="holds {'weights': 1}, expected 'tfxc-sequences 2': write"):
-        open_sequences(folder)
+    refused("holds {'weights': 1}, expected 'tfxc-sequences 2': write", open_sequences, folder)
     from_frame(pandas.DataFrame({"u": ["z"], "i": [1]}), "u", "i", directory=folder)
     assert open_sequences(folder).user_ids == ["z"] and os.listdir(folder) == ["sequences.tfxc"]
 
@@ -61,14 +60,12 @@ def test_a_damaged_file_is_named_and_written_anew(folder):
 def test_no_folder_of_sequences(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
-        with pytest.raises(ValueError, match="is not a folder of sequences"):
-            open_sequences(path)
+        refused("is not a folder of sequences", open_sequences, path)
 
 
 def test_a_name_of_a_column_that_cannot_be_leaves_the_old_whole(folder):
     frame = pandas.DataFrame({"u": [1], "i": [1], "items": [2]})
-    with pytest.raises(ValueError, match="must not be called 'items'"):
-        from_frame(frame, "u", "i", columns=["items"], directory=folder)
+    refused("must not be called 'items'", from_frame, frame, "u", "i", columns=["items"], directory=folder)
     assert open_sequences(folder).user_ids == ["a", "b"]
 
 
@@ -80,7 +77,7 @@ from tfxc.data import from_frame
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
-sys.modules["tfxc.data.table_sequences"].write_sequences = die
+sys.modules["tfxc.data.interaction_table"].write_sequences = die
 from_frame(pyarrow.table({"u": [1, 2], "i": [1, 2]}), "u", "i", directory=sys.argv[1])
 """
 

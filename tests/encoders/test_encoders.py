@@ -8,6 +8,7 @@ from tfxc import samplers
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.layers import mask_of
 from tfxc.encoders import esasrec, gru4rec, sasrec
+from tfxc.encoders.sequence_layers import CausalAttention
 
 NUM_CLASSES = 50
 ENCODERS = {"esasrec": esasrec, "gru4rec": gru4rec, "sasrec": sasrec}
@@ -178,15 +179,31 @@ def test_sizes_must_be_positive_integers(encode, argument):
         encode(**sizes)
 
 
-@pytest.mark.parametrize("encode", [sasrec, esasrec])
-def test_heads_must_divide_the_width(encode):
-    assert encode(9, 4, dim=6, num_heads=3).output_shape == (None, 4, 6)
-    with pytest.raises(ValueError, match="4 heads do not divide 6: use dim=8"):
-        encode(9, 4, dim=6, num_heads=4)
-
-
 @pytest.mark.skipif(not IS_KERAS_3, reason="tf-keras tells a model's layers by other names")
 def test_own_layers_are_registered_under_the_package():
     own = {type(layer) for layer in esasrec(9, 4).layers if type(layer).__module__.startswith("tfxc")}
     names = {keras.saving.get_registered_name(kind) for kind in own}
     assert names == {"tfxc>CausalAttention", "tfxc>ItemEmbedding", "tfxc>Positions", "tfxc>RMSNorm"}
+
+
+def norm(x):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-6)
+
+
+def test_a_block_adds_gated_attention_and_a_gated_swiglu():
+    dim = 6
+    encoder = esasrec(num_classes=20, max_length=4, dim=dim, num_blocks=1, num_heads=2, dropout=0.0)
+    items = tf.constant([[3, 1, 4, 1], [5, 9, 2, 6]])
+    table, positions = encoder.get_layer("item_embedding"), encoder.get_layer("positions")
+    (attention,) = (layer for layer in encoder.layers if isinstance(layer, CausalAttention))
+    hidden = positions(table(items)).numpy()
+    dense = [layer for layer in encoder.layers if isinstance(layer, keras.layers.Dense)]
+    gates, wide = ([layer for layer in dense if layer.use_bias == biased] for biased in (True, False))
+    hidden = hidden + gates[0](hidden).numpy() * attention(tf.constant(norm(hidden))).numpy()
+    inner = norm(hidden)
+    first, second, last = (layer.get_weights()[0] for layer in wide)
+    assert first.shape == second.shape == (dim, 4 * dim)
+    gate = inner @ first
+    branch = (gate / (1 + np.exp(-gate)) * (inner @ second)) @ last
+    hidden = hidden + gates[1](hidden).numpy() * branch
+    np.testing.assert_allclose(encoder(items), norm(hidden), rtol=1e-4, atol=1e-5)

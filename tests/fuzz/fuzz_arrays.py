@@ -81,6 +81,18 @@ class Arrays:
         start = min(len(array), 1)
         return around[start : start + len(array)]
 
+    def seeds(self):
+        """A seed of draws, int64 [2]."""
+        return tf.constant(self.random.integers(-(2**63), 2**63, size=2))
+
+
+def misshapen(tensors, axes):
+    """The tensors, one of them with an axis more, with none at all, or longer along one of its own axes."""
+    for at, (one, of_one) in enumerate(zip(map(tf.convert_to_tensor, tensors), axes, strict=True)):
+        longer = (tf.pad(one, [[0, int(i == axis)] for i in range(one.shape.rank)]) for axis in of_one)
+        for changed in (one[tf.newaxis], tf.zeros([], one.dtype), *longer):
+            yield *tensors[:at], changed, *tensors[at + 1 :]
+
 
 def unit_rows(table, normalize):
     """The rows float64, of length 1 if they are normalized, with their lengths and which are too short."""

@@ -1,6 +1,6 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import Arrays, agree
+from fuzz_arrays import Arrays, agree, misshapen
 from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
@@ -58,14 +58,12 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
     index = BlockIndex(variable, block, kernel)
     given = arrays.tensor(query), arrays.tensor(mass)
     if fault == "shape":
-        check_shapes(arrays, given, index, ids, huge)
+        check_shapes(given, index, ids, huge)
         return
-    seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
-    ops, attributes = library.load(), {"kernel": list(kernel), "block_size": block}
+    ops, attributes, seeds = library.load(), {"kernel": list(kernel), "block_size": block}, arrays.seeds()
     drawn = attempt(draw, block_draw, *given, index, samples, seeds)
     handles = variable.handle, *given
-    own_seed = tf.constant(seeds, tf.int64)
-    raw = attempt(draw, ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes)
+    raw = attempt(draw, ops.tfxc_block_draw, *handles, seeds, num_samples=samples, **attributes)
     looked = attempt(look, block_log_prob, *given, index, ids)
     attempt(look, ops.tfxc_block_log_prob, *handles, ids, **attributes)
     if not (draw or look) or fault == "rows":
@@ -84,8 +82,8 @@ def block_draws(n, classes, features, block, samples, kernel, fault, huge, seed)
             np.testing.assert_array_equal(got, again)
         check_drawn(drawn, wanted, tolerance, (n, samples))
         for _ in range(MORE_SEEDS):
-            own_seed = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
-            drawn = call(ops.tfxc_block_draw, *handles, own_seed, num_samples=samples, **attributes)
+            more = arrays.seeds()
+            drawn = call(ops.tfxc_block_draw, *handles, more, num_samples=samples, **attributes)
             check_drawn(drawn, wanted, tolerance, (n, samples))
         if arrays.chance(0.03) and block < 1000:
             stock = call(in_stock_ops(block_draw), *given, index, samples, seeds)
@@ -123,39 +121,27 @@ def check_drawn(drawn, wanted, tolerance, shape):
     agree(log_prob, want, error, "log-probabilities of draws")
 
 
-def check_shapes(arrays, given, index, ids, huge):
-    ops, (query, mass) = library.load(), given
+def check_shapes(given, index, ids, huge):
+    ops, seeds, (query, mass) = library.load(), tf.constant([1, 2], tf.int64), given
     attributes = {"kernel": list(index.kernel), "block_size": index.block_size}
-    seeds, handle, n = tf.constant([1, 2], tf.int64), index.rows.handle, query.shape[0]
-    flat, double = tf.Variable(tf.zeros([3])), tf.Variable(tf.zeros(index.rows.shape, tf.float64))
-    none = tf.Variable(tf.zeros([0, query.shape[1]]))
-    bad = [
-        (handle, tf.zeros([n, query.shape[1] + 1]), mass),
-        (handle, tf.zeros([n]), mass),
-        (handle, tf.constant(0.0), mass),
-        (handle, query, mass[:, :-1]),
-        (handle, query, tf.zeros([n + 1, mass.shape[1]])),
-        (handle, query, tf.zeros([n])),
-        (handle, query, tf.constant(0.0)),
-        (flat.handle, *given),
-        (double.handle, *given),
-        (none.handle, *given),
-    ]
-    if huge < 1 << 60:
-        wide = tf.Variable(tf.zeros([huge, 0]))
-        bad.append((wide.handle, tf.zeros([n, 0]), tf.zeros([n, 1])))
-    given = arrays.pick(bad)
-    if given[1].shape == (n, 0) and given[0] is not handle:  # one block of all the rows of no width
-        attributes["block_size"] = huge
-    refused(ops.tfxc_block_draw, *given, seeds, num_samples=1, **attributes)
-    refused(ops.tfxc_block_log_prob, *given, ids, **attributes)
-    if given[0] is handle and attributes["block_size"] == index.block_size:
-        refused(block_draw, *given[1:], index, 1, [1, 2])
-        refused(block_log_prob, *given[1:], index, ids)
-    attributes["block_size"] = index.block_size
-    bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
-    refused(ops.tfxc_block_log_prob, handle, query, mass, bad_ids, **attributes)
-    bad_seed = arrays.pick([seeds[:1], seeds[0], seeds[tf.newaxis]])
-    refused(ops.tfxc_block_draw, handle, query, mass, bad_seed, num_samples=1, **attributes)
-    attributes["kernel"] = arrays.pick([[1.0] * 3, [1.0] * 5, []])
-    refused(ops.tfxc_block_draw, handle, query, mass, seeds, num_samples=1, **attributes)
+
+    def refuse(handle, query, mass, **attributes):
+        refused(ops.tfxc_block_draw, handle, query, mass, seeds, num_samples=1, **attributes)
+        refused(ops.tfxc_block_log_prob, handle, query, mass, ids, **attributes)
+
+    for bad in misshapen(given, [(0, 1), (0, 1)]):
+        refuse(index.rows.handle, *bad, **attributes)
+        refused(block_draw, *bad, index, 1, [1, 2])
+        refused(block_log_prob, *bad, index, ids)
+    for *bad, bad_ids in misshapen((*given, ids), [(), (), (0,)]):
+        refused(ops.tfxc_block_log_prob, index.rows.handle, *bad, bad_ids, **attributes)
+    for *bad, bad_seeds in misshapen((*given, seeds), [(), (), (0,)]):
+        refused(ops.tfxc_block_draw, index.rows.handle, *bad, bad_seeds, num_samples=1, **attributes)
+    for kernel in [1.0] * 3, [1.0] * 5, []:
+        refuse(index.rows.handle, *given, **{**attributes, "kernel": kernel})
+    none = tf.zeros([0, query.shape[1]])
+    for rows in tf.zeros([3]), tf.zeros(index.rows.shape, tf.float64), none:
+        refuse(tf.Variable(rows).handle, *given, **attributes)
+    if huge < 1 << 60:  # one block of all the rows of no width
+        wide, of_block = tf.Variable(tf.zeros([huge, 0])), {**attributes, "block_size": huge}
+        refuse(wide.handle, query[:, :0], mass[:, :1], **of_block)

@@ -3,10 +3,6 @@
 import gzip
 import io
 import json
-import os
-import re
-import tempfile
-import warnings
 from decimal import Decimal
 from pathlib import Path
 
@@ -15,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import scipy.sparse
 from fuzz_arrays import Arrays
-from fuzz_readers import DAMAGES, WORDS, check_sequences, damaged, write
-from fuzz_targets import CALLS, SEEDS, fuzz
+from fuzz_readers import DAMAGES, WORDS, check_sequences, damaged, folder_in_memory, read, write
+from fuzz_targets import SEEDS, fuzz
 from hypothesis import strategies as st
 
 from tfxc import data
@@ -104,20 +100,6 @@ def bytes_of(arrays, suffix):
     return file.getvalue()
 
 
-def read(name, function, *args, **kwargs):
-    """The result, or None if it was refused in words; and the number of bad rows and of all, or None."""
-    CALLS[name] += 1
-    with warnings.catch_warnings(record=True, action="always") as told:
-        try:
-            result = function(*args, **kwargs)
-        except ValueError as error:
-            assert not isinstance(error, UnicodeError) and len(str(error)) > 20, f"{name}: {error!r}"
-            return None, None
-    counts = [re.search(r": (\d+) bad of (\d+) ", str(one.message)) for one in told]
-    assert all(one.category is UserWarning for one in told), [str(one.message) for one in told]
-    return result, next((tuple(map(int, one.groups())) for one in counts if one), None)
-
-
 def check_names(log, content, name):
     """Every name is in the file, as it is written there."""
     doubled = content.replace('""', '"')
@@ -195,7 +177,7 @@ KINDS = {
 def odd_files(suffix, packed, damage, seed):
     arrays = Arrays(seed)
     make, check = KINDS[suffix]
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with folder_in_memory() as folder:
         content = make(arrays, suffix)
         options = {name: arrays.pick(choices) for name, choices in OPTIONS.items()}
         if isinstance(content, str):

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import Arrays, agree
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
+from fuzz_arrays import Arrays, agree, misshapen
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, check_if_drawn, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 from lsh_checks import slow_counts
 
@@ -38,8 +38,7 @@ def hash_tables_op(classes, tables, buckets, fault, huge, seed):
         raw = attempt(valid, op, given, num_buckets=number)
         if fault == "huge":
             refused(in_a_graph, op, given, num_buckets=number)
-        if fault == "shape":
-            bad = arrays.pick([given[tf.newaxis], tf.reshape(given, [-1]), tf.constant(0, tf.uint16)])
+        for (bad,) in misshapen([given], [()]) if fault == "shape" else ():
             refused(hash_tables, bad, buckets)
             refused(op, bad, num_buckets=buckets)
         if not valid:
@@ -98,16 +97,19 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
         scheme = scheme._replace(uniform_fraction=arrays.pick([0.0, -1.0, 1.5, float("nan")]))
         draw = look = False
     if fault in ("offsets", "members"):
-        check_broken(arrays, fault, queries, built, scheme, ids)
+        part = getattr(built, fault).numpy()
+        broken = built._replace(**{fault: arrays.spoil(part, 0, part.max(initial=0) + 1)})
+        check_if_drawn(-1, classes, lsh_draw, queries, broken, scheme, [1, 2])
+        op, seeds = library.load().tfxc_lsh_draw, tf.constant([1, 2], tf.int64)
+        check_if_drawn(-1, classes, op, queries, *broken, seeds, **scheme._asdict())
         return
     if fault == "shape":
-        check_shapes(arrays, queries, built, scheme, ids)
+        check_shapes(queries, built, scheme, ids)
         return
-    seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
-    given, asked = arrays.tensor(queries), arrays.tensor(ids)
+    given, asked, seeds = arrays.tensor(queries), arrays.tensor(ids), arrays.seeds()
     ops, attributes = library.load(), scheme._asdict()
     drawn = attempt(draw, lsh_draw, given, built, scheme, seeds)
-    raw = attempt(draw, ops.tfxc_lsh_draw, given, *built, tf.constant(seeds, tf.int64), **attributes)
+    raw = attempt(draw, ops.tfxc_lsh_draw, given, *built, seeds, **attributes)
     counts = attempt(look, lsh_log_expected_count, given, asked, built, scheme)
     attempt(look, ops.tfxc_lsh_log_expected_count, given, *built, asked, **attributes)
     expected = slow_counts(queries, built, scheme) if draw else None
@@ -119,8 +121,7 @@ def lsh_draws(classes, tables, buckets, n, parts, slots, uniform, fraction, faul
         np.testing.assert_array_equal(drawn[1], raw[1])
         check_drawn(drawn, expected, queries, codes, scheme)
     for _ in range(MORE_SEEDS if draw and look else 0):
-        seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
-        drawn = call(ops.tfxc_lsh_draw, given, *built, seeds, **attributes)
+        drawn = call(ops.tfxc_lsh_draw, given, *built, arrays.seeds(), **attributes)
         check_drawn(drawn, expected, queries, codes, scheme, where_from=False)
         ids = arrays.ids((n, 3), classes)
         counts = call(ops.tfxc_lsh_log_expected_count, given, *built, ids, **attributes)
@@ -147,48 +148,17 @@ def check_drawn(drawn, expected, queries, codes, scheme, where_from=True):
         assert (ids[:, from_buckets:] >= 0).all()
 
 
-def check_broken(arrays, fault, queries, built, scheme, ids):
-    """Tables that contradict themselves: an error or, where no draw meets it, a result; ids stay in range."""
-    part = dict(zip(HashTables._fields, (one.numpy() for one in built), strict=True))[fault]
-    part = arrays.spoil(part, 0, part.max(initial=0) + 1)
-    broken = built._replace(**{fault: part})
-    for function in (lsh_draw, raw_draw):
-        try:
-            drawn, log_expected_count = call(function, queries, broken, scheme, [1, 2])
-        except AssertionError as error:
-            assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
-        else:
-            assert ((drawn.numpy() >= -1) & (drawn.numpy() < len(built.codes))).all()
-            assert np.isfinite(log_expected_count).all()
-
-
-def raw_draw(queries, tables, scheme, seeds):
-    return library.load().tfxc_lsh_draw(queries, *tables, tf.constant(seeds, tf.int64), **scheme._asdict())
-
-
-def check_shapes(arrays, queries, built, scheme, ids):
+def check_shapes(queries, built, scheme, ids):
     ops, attributes, seeds = library.load(), scheme._asdict(), tf.constant([1, 2], tf.int64)
     codes, offsets, members = built
-    n = len(queries)
-    bad = [
-        (queries[0] if n else queries[..., :0], *built),
-        (queries[..., :-1], *built),
-        (queries, codes[:, :-1], offsets, members),
-        (queries, codes[:-1], offsets, members),
+    few = [
         (queries, codes[:0], offsets, members[:, :0]),
-        (queries, codes, offsets[:-1], members),
         (queries, codes, offsets[:, :1], members),
-        (queries, codes, offsets, members[0]),
         (queries[..., :0], codes[:, :0], offsets[:0], members[:0]),
-        (tf.constant(0), *built),
-        (queries, tf.constant(0, tf.uint16), offsets, members),
-        (queries, codes, tf.constant(0), members),
-        (queries, codes, offsets, tf.constant(0)),
     ]
-    given = arrays.pick(bad)
-    refused(ops.tfxc_lsh_draw, *given, seeds, **attributes)
-    refused(ops.tfxc_lsh_log_expected_count, *given, ids, **attributes)
-    refused(lsh_draw, given[0], HashTables(*given[1:]), scheme, [1, 2])
-    refused(ops.tfxc_lsh_draw, queries, *built, arrays.pick([seeds[:1], seeds[0]]), **attributes)
-    bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.constant(0)])
-    refused(ops.tfxc_lsh_log_expected_count, queries, *built, bad_ids, **attributes)
+    axes = [(2,), (0, 1), (0,), (0, 1), (0,)]
+    for given in [*((*bad, seeds) for bad in few), *misshapen((queries, *built, seeds), axes)]:
+        refused(ops.tfxc_lsh_draw, *given, **attributes)
+        refused(lsh_draw, given[0], HashTables(*given[1:4]), scheme, given[4])
+    for given in [*((*bad, ids) for bad in few), *misshapen((queries, *built, ids), axes)]:
+        refused(ops.tfxc_lsh_log_expected_count, *given, **attributes)

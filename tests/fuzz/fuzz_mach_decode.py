@@ -1,6 +1,6 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import Arrays
+from fuzz_arrays import Arrays, misshapen
 from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
@@ -125,7 +125,7 @@ def check_raw(arrays, fault, tables, family, k, exclude, decoder, found, huge, p
             check_best(probed, scores_of(tables.numpy(), family, decoder, exclude), k, exact=False)
         return
     how["num_probes"] = arrays.pick([0, 1, huge])
-    n, r, m = tables.shape
+    _, r, m = tables.shape
     if fault in ("k", "exclude") and found is None:
         refused(op, *inputs, **how)
     if fault == "prime":
@@ -139,20 +139,14 @@ def check_raw(arrays, fault, tables, family, k, exclude, decoder, found, huge, p
         refused(op, tables, bad, k, exclude, **how)
     if fault == "shape":
         bad = [
-            (tables[:, :-1], *inputs[1:]),
-            (tables[:, :0], family.coefficients[:0], k, exclude),
-            (tables[:, :, :0], *inputs[1:]),
-            (tf.zeros([r, m]), *inputs[1:]),
-            (tf.constant(0.0), *inputs[1:]),
-            (tables, family.coefficients[:, :2], k, exclude),
-            (tables, family.coefficients[0], k, exclude),
-            (tables, tf.constant(0, tf.int64), k, exclude),
-            (tables, family.coefficients, [k], exclude),
-            (tables, family.coefficients, k, tf.zeros([n + 1, 1], tf.int32)),
-            (tables, family.coefficients, k, tf.zeros([n], tf.int32)),
-            (tables, family.coefficients, k, tf.constant(0)),
+            (tables[:, :0], family.coefficients[:0], exclude),
+            (tables[:, :, :0], family.coefficients, exclude),
+            *misshapen((tables, family.coefficients, exclude), [(0, 1), (0, 1), (0,)]),
         ]
-        refused(op, *arrays.pick(bad), **how)
+        for tables, coefficients, exclude in bad:
+            refused(op, tables, coefficients, k, exclude, **how)
+        tables, coefficients, _, exclude = inputs
+        refused(op, tables, coefficients, [k], exclude, **how)
         wrong = family._replace(num_buckets=m + 1)
         refused(mach_top_k, tables, wrong, k, decoder=decoder)
         refused(in_stock_ops(mach_top_k), tables, wrong, k, decoder=decoder)

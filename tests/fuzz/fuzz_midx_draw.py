@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import Arrays, agree
-from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, fuzz, in_stock_ops, refused
+from fuzz_arrays import Arrays, agree, misshapen
+from fuzz_targets import HUGE, SEEDS, SIZES, attempt, call, check_if_drawn, fuzz, in_stock_ops, refused
 from hypothesis import strategies as st
 
 from tfxc.ops import library
@@ -76,17 +76,18 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     if fault == "empty":
         index.cell_mass[:] = 0
         index, valid = CellIndex(index.cell_mass, index.cell_offsets * 0, index.slots[:0]), False
-    seeds = [int(part) for part in arrays.random.integers(-(2**63), 2**63, size=2)]
-    given = arrays.tensor(rows), arrays.tensor(columns)
+    given, seeds = (arrays.tensor(rows), arrays.tensor(columns)), arrays.seeds()
     op = library.load().tfxc_midx_draw
     if fault == "shape":
-        check_shapes(arrays, given, index)
+        for bad in misshapen((*given, *index, seeds), [(0, 1), (0, 1), (0, 1), (0,), (0, 1), (0,)]):
+            refused(op, *bad, num_samples=1)
+            refused(midx_draw, *bad[:2], CellIndex(*bad[2:5]), 1, bad[5])
         return
     if fault == "slots" and classes:
         check_broken(arrays, given, index, samples, seeds)
         return
     drawn = attempt(valid, midx_draw, *given, index, samples, seeds)
-    raw = attempt(valid, op, *given, *index, tf.constant(seeds, tf.int64), num_samples=samples)
+    raw = attempt(valid, op, *given, *index, seeds, num_samples=samples)
     if not valid:
         return
     tensors = [tf.constant(part) for part in index]
@@ -96,8 +97,7 @@ def midx_draws(n, codewords, classes, samples, weighted, logits, fault, huge, se
     position = np.argsort(index.slots[:, 2])
     check_drawn(drawn, wanted, log_z, position, (n, samples))
     for _ in range(MORE_SEEDS):
-        seeds = tf.constant(arrays.random.integers(-(2**63), 2**63, size=2))
-        drawn = call(op, *given, *tensors, seeds, num_samples=samples)
+        drawn = call(op, *given, *tensors, arrays.seeds(), num_samples=samples)
         check_drawn(drawn, wanted, log_z, position, (n, samples))
     if not arrays.chance(0.2):
         return
@@ -127,44 +127,7 @@ def check_broken(arrays, given, index, samples, seeds):
     else:
         wrong = np.float32(arrays.pick([np.nan, np.inf, -np.inf, -1.0, 2.0]))
         slots[arrays.random.integers(len(slots)), column] = wrong.view(np.int32)
-    index = index._replace(slots=slots)
-    for function in (midx_draw, raw_draw):
-        try:
-            ids, log_prob, _ = call(function, *given, index, samples, seeds)
-        except AssertionError as error:
-            assert isinstance(error.__cause__, tf.errors.InvalidArgumentError), error
-        else:
-            assert ((ids.numpy() >= 0) & (ids.numpy() < len(index.slots))).all()
-            assert np.isfinite(log_prob).all()
-
-
-def raw_draw(rows, columns, index, samples, seeds):
+    index, num_classes = index._replace(slots=slots), len(slots)
+    check_if_drawn(0, num_classes, midx_draw, *given, index, samples, seeds)
     op = library.load().tfxc_midx_draw
-    return op(rows, columns, *index, tf.constant(seeds, tf.int64), num_samples=samples)
-
-
-def check_shapes(arrays, given, index):
-    rows, columns = given
-    mass, offsets, slots = index
-    seeds = tf.constant([1, 2], tf.int64)
-    n, c = rows.shape
-    bad = [
-        (rows[:, :-1], columns, *index, seeds),
-        (rows, columns[:, :-1], *index, seeds),
-        (rows[:, :0], columns[:, :0], *index, seeds),
-        (tf.zeros([c]), columns, *index, seeds),
-        (tf.constant(0.0), tf.constant(0.0), *index, seeds),
-        (rows, tf.zeros([n + 1, c]), *index, seeds),
-        (rows, columns, mass[:-1], offsets, slots, seeds),
-        (rows, columns, np.float32(1.0), offsets, slots, seeds),
-        (rows, columns, mass, offsets[:-1], slots, seeds),
-        (rows, columns, mass, np.int32(0), slots, seeds),
-        (rows, columns, mass, offsets, slots[:, :3], seeds),
-        (rows, columns, mass, offsets, slots[:, 0], seeds),
-        (rows, columns, mass, offsets, np.int32(0), seeds),
-        (rows, columns, *index, seeds[:1]),
-        (rows, columns, *index, seeds[0]),
-    ]
-    bad = arrays.pick(bad)
-    refused(library.load().tfxc_midx_draw, *bad, num_samples=1)
-    refused(midx_draw, *bad[:2], CellIndex(*bad[2:5]), 1, bad[5])
+    check_if_drawn(0, num_classes, op, *given, *index, seeds, num_samples=samples)

@@ -1,6 +1,7 @@
 import gzip
 import lzma
 import os
+import re
 import tempfile
 import warnings
 import zlib
@@ -56,14 +57,21 @@ def write(path, content):
 
 
 def read(name, function, *args, **kwargs):
+    """The result, or None if it was refused in words; and the number of bad rows and of all, or None."""
     CALLS[name] += 1
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            return function(*args, **kwargs)
-    except ValueError as error:
-        assert not isinstance(error, UnicodeError) and len(str(error)) > 20, f"{name}: {error!r}"
-        return None
+    with warnings.catch_warnings(record=True, action="always") as told:
+        try:
+            result = function(*args, **kwargs)
+        except ValueError as error:
+            assert not isinstance(error, UnicodeError) and len(str(error)) > 20, f"{name}: {error!r}"
+            return None, None
+    counts = [re.search(r": (\d+) bad of (\d+) ", str(one.message)) for one in told]
+    assert all(one.category is UserWarning for one in told), [str(one.message) for one in told]
+    return result, next((tuple(map(int, one.groups())) for one in counts if one), None)
+
+
+def folder_in_memory():
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
 
 def check_sequences(sequences, name):
@@ -84,7 +92,7 @@ def check_sequences(sequences, name):
 )
 def readers(kind, suffix, damage, seed):
     arrays = Arrays(seed)
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with folder_in_memory() as folder:
         content = damaged(arrays, lines_of(arrays, kind).encode(), damage if arrays.chance(0.5) else "none")
         suffix = ".txt" if kind == "vocabulary" else suffix  # which is never packed
         path = os.path.join(folder, "file" + suffix)
@@ -99,11 +107,12 @@ def read_lines(path, on_error):
     vocabulary = data.Vocabulary(["w0", "w1", "w2", "<unk>"])
     for name in ("read_sequences", "read_sessions", "read_text", "read_tokens"):
         for given in (None, vocabulary):
-            check_sequences(read(name, getattr(data, name), path, vocabulary=given, on_error=on_error), name)
+            found, _ = read(name, getattr(data, name), path, vocabulary=given, on_error=on_error)
+            check_sequences(found, name)
 
 
 def read_vocabulary(path, _):
-    vocabulary = read("Vocabulary.load", data.Vocabulary.load, path)
+    vocabulary, _ = read("Vocabulary.load", data.Vocabulary.load, path)
     if vocabulary is not None:
         vocabulary.save(path + ".again")
         assert data.Vocabulary.load(path + ".again") == vocabulary
@@ -120,7 +129,7 @@ READERS = {"lines": read_lines, "vocabulary": read_vocabulary}
 )
 def hard_negative_files(rows, columns, damage, seed):
     arrays = Arrays(seed)
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with folder_in_memory() as folder:
         first = HardNegativeTable(folder, (rows, columns), query_dim=2, num_classes=100)
         wanted = arrays.ids((rows, columns), 100, low=-1)
         first.write([wanted], epoch=3)

@@ -2,7 +2,7 @@ from functools import partial
 
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import GRADIENTS, Arrays, agree
+from fuzz_arrays import GRADIENTS, Arrays, agree, misshapen
 from fuzz_targets import HUGE, SEEDS, SIZES, call, fuzz, refused
 from hypothesis import strategies as st
 
@@ -39,31 +39,44 @@ def row_updates(rows, width, n, long_ids, gradients, fault, huge, seed):
             ids[0] = arrays.pick([huge, -huge, 2**32, -(2**32)])
     valid = bool(((ids >= 0) & (ids < rows)).all())
     gradient = tf.IndexedSlices(arrays.tensor(values), arrays.tensor(ids))
-    start = [np.abs(arrays.numbers((rows, *width))) for _ in range(3)] + [np.abs(arrays.numbers(rows))]
-    table, start[0] = arrays.table(start[0])
-    momentum, velocity = (tf.Variable(part) for part in start[1:3])
-    accumulator = tf.Variable(start[3])
-    reader = table.read_value() if arrays.chance(0.5) else None  # what somebody holds must not change
+    start, parts = table_and_slots(arrays, (rows, *width))
+    reader = parts[0].read_value() if arrays.chance(0.5) else None  # what somebody holds must not change
     read = start[0]
     if fault == "shape":
-        check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge)
+        check_shapes(parts, gradient, huge)
+    for made in both_steps(parts, gradient):
+        start = check_steps(made, valid, start, parts, ids, values)
+    if reader is not None:
+        np.testing.assert_array_equal(reader, read)
+
+
+def table_and_slots(arrays, shape):
+    """Numbers, and the variables that hold them: the table, two moments, and Adagrad's accumulator."""
+    start = [np.abs(arrays.numbers(shape)) for _ in range(3)] + [np.abs(arrays.numbers(shape[0]))]
+    table, start[0] = arrays.table(start[0])
+    return start, (table, *(tf.Variable(part) for part in start[1:]))
+
+
+def both_steps(parts, gradient):
+    """A step of each rule: by the package's functions, and by the ops."""
+    (table, momentum, velocity, accumulator), ops = parts, library.load()
     steps = (
         partial(lazy_adam_update, table, momentum, velocity, gradient, HYPER),
         partial(row_sgd_update, table, gradient, 0.1),
         partial(rowwise_adagrad_update, table, accumulator, gradient, 0.1, EPSILON),
     )
-    parts = table, momentum, velocity, accumulator
-    handles, ops = [part.handle for part in parts], library.load()
     given = {"values": gradient.values, "row_ids": gradient.indices, "seed": SEED}
-    raw = (
-        partial(ops.tfxc_lazy_adam_update, *handles[:3], **given, **SCALARS),
-        partial(ops.tfxc_row_sgd_update, handles[0], **given, learning_rate=0.1),
-        partial(ops.tfxc_rowwise_adagrad_update, handles[0], handles[3], **given, **ADAGRAD),
+    rules = ops.tfxc_lazy_adam_update, ops.tfxc_row_sgd_update, ops.tfxc_rowwise_adagrad_update
+    return steps, raw_steps(parts, given, *rules)
+
+
+def raw_steps(parts, given, adam_op, sgd_op, adagrad_op):
+    table, momentum, velocity, accumulator = (part.handle for part in parts)
+    return (
+        partial(adam_op, table, momentum, velocity, **given, **SCALARS),
+        partial(sgd_op, table, **given, learning_rate=0.1),
+        partial(adagrad_op, table, accumulator, **given, **ADAGRAD),
     )
-    for made in steps, raw:
-        start = check_steps(made, valid, start, parts, ids, values)
-    if reader is not None:
-        np.testing.assert_array_equal(reader, read)
 
 
 @fuzz(
@@ -91,17 +104,11 @@ def row_updates_from_scores(rows, width, n, s, gradients, fault, huge, seed):
         query = np.zeros(arrays.pick([(n + 1, width), (n, width + 1), (n,)]), np.float32)
     valid = fault == "none" or (fault == "order" and not len(slots))
     values = multipliers.reshape(-1, 1)[filled] * query[filled // max(s, 1)] if valid else None
-    start = [np.abs(arrays.numbers((rows, width))) for _ in range(3)] + [np.abs(arrays.numbers(rows))]
-    table, start[0] = arrays.table(start[0])
-    parts = table, *(tf.Variable(part) for part in start[1:])
+    start, parts = table_and_slots(arrays, (rows, width))
     given = {"query": arrays.tensor(query), "score_gradients": arrays.tensor(multipliers), "seed": SEED}
-    given["slots"] = arrays.tensor(slots)
-    handles, ops = [part.handle for part in parts], library.load()
-    steps = (
-        partial(ops.tfxc_lazy_adam_update_from_scores, *handles[:3], **given, **SCALARS),
-        partial(ops.tfxc_row_sgd_update_from_scores, handles[0], **given, learning_rate=0.1),
-        partial(ops.tfxc_rowwise_adagrad_update_from_scores, handles[0], handles[3], **given, **ADAGRAD),
-    )
+    given["slots"], ops = arrays.tensor(slots), library.load()
+    rules = ops.tfxc_lazy_adam_update_from_scores, ops.tfxc_row_sgd_update_from_scores
+    steps = raw_steps(parts, given, *rules, ops.tfxc_rowwise_adagrad_update_from_scores)
     check_steps(steps, valid, start, parts, ids, values)
 
 
@@ -158,36 +165,20 @@ def adagrad(state, ids, values):
     state[0][rows] -= rate.reshape(-1, *[1] * (g.ndim - 1)) * g
 
 
-def check_shapes(arrays, table, momentum, velocity, accumulator, gradient, huge):
-    ops = library.load()
-    values, ids = gradient.values, gradient.indices
-    n = ids.shape[0]
-    bad = [
-        (tf.zeros([n + 1, *table.shape[1:]]), ids),
-        (tf.zeros([n, *table.shape[1:], 2]), ids),
-        (tf.zeros([]), ids),
-        (values, tf.zeros([n, 1], ids.dtype)),
-        (values, tf.zeros([], ids.dtype)),
-    ]
-    values, ids = arrays.pick(bad)
-    moments = momentum.handle, velocity.handle
-    refused(ops.tfxc_lazy_adam_update, table.handle, *moments, values, ids, seed=SEED, **SCALARS)
-    refused(lazy_adam_update, table, momentum, velocity, tf.IndexedSlices(values, ids), HYPER)
-    refused(row_sgd_update, table, tf.IndexedSlices(values, ids), 0.1)
-    refused(ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1, SEED)
-    op, scalars = ops.tfxc_rowwise_adagrad_update, (0.1, EPSILON, SEED)
-    refused(op, table.handle, accumulator.handle, values, ids, *scalars)
-    refused(rowwise_adagrad_update, table, accumulator, tf.IndexedSlices(values, ids), 0.1, EPSILON)
-    # Slots that are not the table's.
+def check_shapes(parts, gradient, huge):
+    """A gradient, slots, scalars and a seed that do not fit the table, or the op."""
+    (table, _, velocity, _), given = parts, (gradient.values, gradient.indices)
+    for bad in misshapen(given, [range(given[0].shape.rank), (0,)]):
+        for steps in both_steps(parts, tf.IndexedSlices(*bad)):
+            for step in steps:
+                refused(step)
     other = tf.Variable(tf.zeros([table.shape[0] + 1, *table.shape[1:]]))
-    values, ids = gradient.values, gradient.indices
-    bad = table.handle, other.handle, moments[1], values, ids
-    refused(ops.tfxc_lazy_adam_update, *bad, seed=SEED, **SCALARS)
-    refused(op, table.handle, other.handle, values, ids, *scalars)
-    refused(ops.tfxc_row_sgd_update, table.handle, values, ids, [0.1], SEED)
-    refused(ops.tfxc_row_sgd_update, table.handle, values, ids, 0.1, SEED[:1])
+    for step in both_steps((table, other, velocity, other), gradient)[1][::2]:  # with slots
+        refused(step)
+    op = library.load().tfxc_row_sgd_update
+    refused(op, table.handle, *given, [0.1], SEED)
+    refused(op, table.handle, *given, 0.1, SEED[:1])
     # A table without rows may be wider than anything that has some.
     if huge < 1 << 60:
         wide = tf.Variable(tf.zeros([0, huge]))
-        values, ids = tf.zeros([8, 2]), tf.zeros([8], ids.dtype)
-        refused(ops.tfxc_row_sgd_update, wide.handle, values, ids, 0.1, SEED)
+        refused(op, wide.handle, tf.zeros([8, 2]), tf.zeros([8], given[1].dtype), 0.1, SEED)

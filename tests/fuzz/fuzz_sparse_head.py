@@ -1,8 +1,9 @@
 import numpy as np
 import tensorflow as tf
-from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree
+from fuzz_arrays import GRADIENTS, NUMBERS, Arrays, agree, misshapen
 from fuzz_targets import SEEDS, SIZES, attempt, call, fuzz, refused
 from hypothesis import strategies as st
+from kernel_checks import reduced_by_hand
 from sparse_head_checks import BY_NAME
 
 from tfxc.ops import library
@@ -61,6 +62,8 @@ class Head:
             sizes = self._product(np.abs(self.query64), self.size_of_reads)
         self.error = ROUNDING * (finite(sizes) + finite(np.abs(bias))) + 1e-30
         self.exact = not np.isinf(self.query).any()
+        self.given = tf.constant(self.query), tf.Variable(self.weights), tf.Variable(self.indices)
+        self.handles = self.given[0], *(variable.handle for variable in self.given[1:])
 
     def _product(self, query, reads):
         """Only what a class reads, for 0 times infinity is NaN."""
@@ -71,9 +74,6 @@ class Head:
 
     def any_bad(self, classes):
         return bool(self.bad[classes].any())
-
-    def given(self):
-        return tf.constant(self.query), tf.Variable(self.weights), tf.Variable(self.indices)
 
     def gradients(self, of_logits, error):
         error = finite(error + ROUNDING * np.abs(of_logits))
@@ -102,21 +102,17 @@ class Head:
 
 
 def reduced(logits, error, reduction):
+    """The reduction [N], its gradient to the logits [N, L], and the errors of both."""
     with np.errstate(invalid="ignore", over="ignore"):
+        value, slope = reduced_by_hand(logits, reduction)
         if reduction == "squared_hinge":
-            beyond = np.maximum(0, 1 + logits)
-            value = (beyond**2).sum(1)
-            value_error = (2 * beyond * error + error**2).sum(1)
-            return value, 2 * beyond, value_error + ROUNDING * value, 2 * error
+            return value, slope, (slope * error + error**2).sum(1) + ROUNDING * value, 2 * error
         if reduction == "softplus":
-            value = np.logaddexp(0, logits).sum(1)
-            slope = 1 / (1 + np.exp(-logits))
             return value, slope, (slope * error).sum(1) + ROUNDING * value + 1e-30, slope * error + 1e-30
-        value = np.logaddexp.reduce(logits, axis=1, initial=-np.inf)
-        largest = error.max(axis=1, initial=0)
-        slope = np.exp(logits - np.where(np.isfinite(value), value, np.nan)[:, np.newaxis])
-        rise = np.expm1(2 * largest[:, np.newaxis] + ROUNDING * (1 + np.abs(value[:, np.newaxis])))
-        return value, slope, largest + ROUNDING * (1 + np.abs(value)), slope * rise + LEAST_SLOPE * (1 + rise)
+        size, largest = 1 + np.abs(value), error.max(axis=1, initial=0)
+        slope[~np.isfinite(value)] = np.nan
+        rise = np.expm1(2 * largest[:, np.newaxis] + ROUNDING * size[:, np.newaxis])
+        return value, slope, largest + ROUNDING * size, slope * rise + LEAST_SLOPE * (1 + rise)
 
 
 def spoil(head, arrays, fault):
@@ -147,13 +143,12 @@ def sparse_head(n, e, l, k, use_bias, numbers, gradients, fault, seed, g=1):  # 
         n = 1 + n % 17
     head = Head(arrays, (n, e, l, k), use_bias, numbers, g)
     spoil(head, arrays, fault)
-    given = head.given()
-    check_logits(head, given, arrays, gradients, fault)
+    check_logits(head, arrays, gradients, fault)
     for reduction in REDUCTIONS:
-        check_reduce(head, given, arrays, gradients, reduction)
-    check_candidates(head, given, arrays, gradients)
+        check_reduce(head, arrays, gradients, reduction)
+    check_candidates(head, arrays, gradients)
     if fault == "shape":
-        check_shapes(head, given, arrays)
+        check_shapes(head)
 
 
 @fuzz(
@@ -169,14 +164,13 @@ def sparse_head_few_gradients(n, e, l, k, seed, g=1):  # noqa: E741
     arrays = Arrays(seed)
     head = Head(arrays, (n, e, l, k), True, "normal", g)
     head.check()
-    given = head.given()
     for reduction in REDUCTIONS:
-        check_reduce(head, given, arrays, arrays.pick(("mostly zero", "one")), reduction)
+        check_reduce(head, arrays, arrays.pick(("mostly zero", "one")), reduction)
         for _ in range(MORE_GRADIENTS):
-            check_reduce_gradients(head, given, arrays, reduction)
+            check_reduce_gradients(head, arrays, reduction)
 
 
-def check_logits(head, given, arrays, gradients, fault):
+def check_logits(head, arrays, gradients, fault):
     n, _, l, _ = head.sizes  # noqa: E741
     start, stop = sorted(int(x) for x in arrays.ids(2, l + 1))
     bad_block = fault == "block"
@@ -185,11 +179,10 @@ def check_logits(head, given, arrays, gradients, fault):
     block = slice(max(start, 0), max(stop, 0))
     valid = not bad_block and (n == 0 or not head.any_bad(block))
     bias = arrays.tensor(head.bias)
-    inputs, group = (*given, bias, start, stop), {"group_size": head.group_size}
+    inputs, group = (*head.given, bias, start, stop), {"group_size": head.group_size}
     logits = attempt(valid, sparse_head_logits, *inputs, **group)
     upstream = arrays.gradient((n, max(stop - start, 0) if not bad_block else 1), gradients)
-    handles = given[0], given[1].handle, given[2].handle, bias, start, stop
-    ops = library.load()
+    handles, ops = (*head.handles, bias, start, stop), library.load()
     found = attempt(valid, ops.tfxc_sparse_head_logits_grad, *handles, arrays.tensor(upstream), **group)
     if not valid:
         refused(ops.tfxc_sparse_head_logits, *handles, **group)
@@ -206,21 +199,19 @@ def check_gradients(found, head, of_logits, error, what):
         agree(got, want, tolerance + 1e-30, f"gradient of {name} by {what}", not_hidden=False)
 
 
-def check_reduce(head, given, arrays, gradients, reduction):
+def check_reduce(head, arrays, gradients, reduction):
     n, _, l, _ = head.sizes  # noqa: E741
     valid_ids = bool(((head.ids >= -1) & (head.ids < l)).all())
     valid = valid_ids and (n == 0 or not head.any_bad(slice(None)))
     upstream = arrays.gradient((n,), gradients)
     for_labels = arrays.gradient(head.ids.shape, arrays.pick(GRADIENTS))
-    query, weights, indices = given
-    labels, bias = arrays.tensor(head.ids), arrays.tensor(head.bias)
-    group = {"group_size": head.group_size}
-    function = (query, weights, indices, bias, labels, BY_NAME[reduction], head.group_size)
+    (query, weights, _), labels, bias = head.given, arrays.tensor(head.ids), arrays.tensor(head.bias)
+    function = (*head.given, bias, labels, BY_NAME[reduction], head.group_size)
     if not valid:
         refused(sparse_head_reduce, *function)
-        handles = query, weights.handle, indices.handle, bias, labels
-        given = *handles, np.zeros(n, np.float32), upstream, for_labels
-        refused(library.load().tfxc_sparse_head_reduce_grad, *given, reduction=reduction, **group)
+        given = *head.handles, bias, labels, np.zeros(n, np.float32), upstream, for_labels
+        options = {"reduction": reduction, "group_size": head.group_size}
+        refused(library.load().tfxc_sparse_head_reduce_grad, *given, **options)
         return
     with tf.GradientTape() as tape:
         tape.watch([query, bias])
@@ -233,14 +224,13 @@ def check_reduce(head, given, arrays, gradients, reduction):
     check_reduced_gradients(targets, head, upstream, for_labels, slope, slope_error, reduction)
 
 
-def check_reduce_gradients(head, given, arrays, reduction):
+def check_reduce_gradients(head, arrays, reduction):
     upstream = arrays.gradient(head.sizes[:1], arrays.pick(("mostly zero", "one", "zero")))
     for_labels = arrays.gradient(head.ids.shape, arrays.pick(("mostly zero", "one")))
     value, slope, _, slope_error = reduced(head.logits, head.error, reduction)
-    op, bias = library.load().tfxc_sparse_head_reduce_grad, tf.constant(head.bias)
-    handles = given[0], given[1].handle, given[2].handle, bias, tf.constant(head.ids)
-    sums = tf.constant(value.astype(np.float32))
-    found = call(op, *handles, sums, upstream, for_labels, reduction=reduction, group_size=head.group_size)
+    given = *head.handles, head.bias, head.ids, value.astype(np.float32), upstream, for_labels
+    options = {"reduction": reduction, "group_size": head.group_size}
+    found = call(library.load().tfxc_sparse_head_reduce_grad, *given, **options)
     check_reduced_gradients(found, head, upstream, for_labels, slope, slope_error, reduction)
 
 
@@ -252,17 +242,17 @@ def check_reduced_gradients(found, head, upstream, for_labels, slope, slope_erro
     check_gradients(found, head, of_reduction + head.of_ids(for_labels), error, reduction)
 
 
-def check_candidates(head, given, arrays, gradients):
+def check_candidates(head, arrays, gradients):
     l = head.sizes[2]  # noqa: E741
     inside = bool(((head.ids >= -1) & (head.ids < l)).all())
     touched = np.unique(head.ids[head.ids >= 0])
     valid = inside and not head.any_bad(touched)
     ids = arrays.tensor(head.ids)
     group = {"group_size": head.group_size}
-    scores = attempt(valid, sparse_head_candidates, *given, ids, **group)
+    scores = attempt(valid, sparse_head_candidates, *head.given, ids, **group)
     upstream = arrays.gradient(head.ids.shape, gradients)
-    handles = given[0], given[1].handle, given[2].handle, ids, arrays.tensor(upstream)
-    found = attempt(valid, library.load().tfxc_sparse_head_candidates_grad, *handles, **group)
+    op, handles = library.load().tfxc_sparse_head_candidates_grad, (*head.handles, ids)
+    found = attempt(valid, op, *handles, arrays.tensor(upstream), **group)
     if not valid or head.bad.any():
         return
     error = head.chosen(head.error)
@@ -275,41 +265,33 @@ def check_candidates(head, given, arrays, gradients):
     agree(found[1], want, tolerance + 1e-30, "gradient of weights by candidates", not_hidden=False)
 
 
-def check_shapes(head, given, arrays):
+def check_shapes(head):
     """Ranks and sizes that do not fit, to the raw ops, which have no wrapper before them."""
-    ops, (query, weights, indices) = library.load(), given
+    ops, (query, weights, indices), group = library.load(), head.handles, {"group_size": head.group_size}
     n, _, l, k = head.sizes  # noqa: E741
-    bias, ids = tf.constant(head.bias), tf.zeros([n, 1], tf.int32) - 1
-    other = tf.Variable(tf.zeros([l + 1, k], tf.int32))
-    flat = tf.Variable(tf.zeros([l * k]))
-    wide, group = tf.zeros([l + 1]), {"group_size": head.group_size}
+    bias, ids, zeros = tf.constant(head.bias), tf.zeros([n, 1], tf.int32) - 1, tf.zeros([n])
+    other, flat = tf.Variable(tf.zeros([l + 1, k], tf.int32)), tf.Variable(tf.zeros([l * k]))
     bad_heads = [
-        (query, weights.handle, other.handle, bias),
-        (query, flat.handle, indices.handle, bias),
-        (query, indices.handle, indices.handle, bias),
-        (query, weights.handle, weights.handle, bias),
-        (query, weights.handle, indices.handle, tf.constant(1.0)),
-        (query, weights.handle, indices.handle, wide[tf.newaxis]),
-        (tf.reshape(query, [-1]), weights.handle, indices.handle, bias),
-        (query[tf.newaxis], weights.handle, indices.handle, bias),
-        (tf.constant(1.0), weights.handle, indices.handle, bias),
-        *([] if l == 0 else [(query, weights.handle, indices.handle, wide)]),
+        (query, weights, other.handle, bias),
+        (query, flat.handle, indices, bias),
+        (query, indices, indices, bias),
+        (query, weights, weights, bias),
     ]
-    bad = arrays.pick(bad_heads)
-    reduction = arrays.pick(REDUCTIONS)
-    zeros = tf.zeros([n])
-    refused(ops.tfxc_sparse_head_logits, *bad, 0, 0, **group)
-    refused(ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]), **group)
-    refused(ops.tfxc_sparse_head_reduce, *bad, ids, reduction=reduction, **group)
-    upstream = (ids, zeros, zeros, tf.zeros([n, 1]))
-    refused(ops.tfxc_sparse_head_reduce_grad, *bad, *upstream, reduction=reduction, **group)
-    good = query, weights.handle, indices.handle
-    bad_ids = arrays.pick([tf.zeros([n + 1, 1], tf.int32), tf.zeros([n], tf.int32), tf.zeros([], tf.int32)])
-    refused(ops.tfxc_sparse_head_candidates, *good, bad_ids, **group)
-    bad_gradient = arrays.pick([tf.zeros([n + 1, 1]), tf.zeros([n, 2]), tf.zeros([]), tf.zeros([n])])
-    if n or bad_gradient.shape.rank != 2:
-        refused(ops.tfxc_sparse_head_candidates_grad, *good, ids, bad_gradient, **group)
-        refused(ops.tfxc_sparse_head_logits_grad, *good, bias, 0, l, tf.zeros([n, l + 1]), **group)
-        refused(ops.tfxc_sparse_head_logits, *good, bias, [0], l, **group)
-        given = *good, bias, ids, zeros, tf.zeros([n + 1]), tf.zeros([n, 1])
-        refused(ops.tfxc_sparse_head_reduce_grad, *given, reduction=reduction, **group)
+    for one, its_bias in misshapen((query, bias), [(), (0,) if l > 1 else ()]):  # a bias for the one class
+        bad_heads.append((one, weights, indices, its_bias))
+    for bad in bad_heads:
+        refused(ops.tfxc_sparse_head_logits, *bad, 0, 0, **group)
+        refused(ops.tfxc_sparse_head_logits_grad, *bad, 0, 0, tf.zeros([n, 0]), **group)
+        for reduction in REDUCTIONS:
+            options, upstream = {"reduction": reduction, **group}, (zeros, zeros, tf.zeros([n, 1]))
+            refused(ops.tfxc_sparse_head_reduce, *bad, ids, **options)
+            refused(ops.tfxc_sparse_head_reduce_grad, *bad, ids, *upstream, **options)
+    for (bad,) in misshapen((ids,), [(0,)]):
+        refused(ops.tfxc_sparse_head_candidates, *head.handles, bad, **group)
+    for (bad,) in misshapen((tf.zeros([n, 1]),), [(0, 1) if n else ()]):
+        refused(ops.tfxc_sparse_head_candidates_grad, *head.handles, ids, bad, **group)
+    good = *head.handles, bias
+    refused(ops.tfxc_sparse_head_logits_grad, *good, 0, l, tf.zeros([n, l + 1]), **group)
+    refused(ops.tfxc_sparse_head_logits, *good, [0], l, **group)
+    given = *good, ids, zeros, tf.zeros([n + 1]), tf.zeros([n, 1])
+    refused(ops.tfxc_sparse_head_reduce_grad, *given, reduction="softplus", **group)

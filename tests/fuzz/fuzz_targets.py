@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
 
@@ -108,3 +109,11 @@ def refused(function, *args, **kwargs):
 
 def attempt(valid, function, *args, **kwargs):
     return (call if valid else refused)(function, *args, **kwargs)
+
+
+def check_if_drawn(least, num_classes, draw, *args, **kwargs):
+    """A draw from what is broken is refused or, if it meets nothing broken, gives ids in [least, L)."""
+    counted(draw)
+    with contextlib.suppress(tf.errors.InvalidArgumentError):
+        ids, log_prob, *_ = draw(*args, **kwargs)
+        assert ((ids >= least) & (ids < num_classes)).numpy().all() and np.isfinite(log_prob).all()

@@ -38,7 +38,11 @@ def test_random_calls(name, share):
 
 
 @pytest.mark.parametrize(
-    "name, case", [pytest.param(name, case, marks=fuzz_all.marks_of(name)) for name, case in FINDINGS]
+    "name, case",
+    [
+        pytest.param(name, case, marks=fuzz_all.marks_of(name), id=f"{name}-{i}")
+        for i, (name, case) in enumerate(FINDINGS)
+    ],
 )
 def test_finding(name, case):
     with fuzz_all.limited_memory():

@@ -8,7 +8,7 @@ from long_cases import long_after
 
 import tfxc
 from tfxc._keras import SAVES_TO_FOLDERS, keras, register
-from tfxc.encoders.items import ItemEmbedding
+from tfxc.encoders.sequence_layers import ItemEmbedding
 from tfxc.samplers import MIDX, Mixture, Uniform, Unigram
 
 

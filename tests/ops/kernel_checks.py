@@ -1,8 +1,5 @@
-import functools
-
 import numpy as np
 import pytest
-import tensorflow as tf
 from long_cases import long_after
 from scipy import stats
 
@@ -14,13 +11,7 @@ EVERY_SIZE = pytest.mark.parametrize(
 )
 
 
-def without_kernel(function):
-    @functools.wraps(function)
-    def stock(*args, **options):
-        with library.stock_ops():
-            return function(*args, **options)
-
-    return stock
+without_kernel = library.stock_ops()  # decorates a function
 
 
 def both_ways(*functions):
@@ -36,14 +27,6 @@ def check_independent(ids, probs):
     for first, second in [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]:
         observed = np.bincount((4 * first + second).ravel(), minlength=16)
         assert stats.chisquare(observed, np.outer(probs, probs).ravel() * observed.sum()).pvalue > 1e-3
-
-
-def check_seeds(draw, least_changed):
-    """The same seed gives the same draws, eagerly and in a graph, and other ones most of them others."""
-    first, again = draw([11, 12]), tf.function(draw)(tf.constant([11, 12], tf.int64))
-    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
-    for other in ([11, 13], [10, 12], [11, 12 + 2**40]):
-        assert (draw(other)[0] != first[0]).numpy().mean() > least_changed
 
 
 def reduced_by_hand(logits, reduction):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_checks import EVERY_SIZE, both_ways, check_independent, check_seeds
+from kernel_checks import EVERY_SIZE, both_ways, check_independent
 from sampler_checks import p_value
 
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
@@ -98,46 +98,12 @@ def test_draws_of_a_query_and_of_its_neighbours_are_independent(draw, log_prob_o
 
 
 @BOTH
-def test_same_seed_same_draws_in_eager_and_graph(draw, log_prob_of):
-    query, mass, index, _ = problem(50, 4, 8, CLAMPED, num_queries=9)
-    check_seeds(lambda seed: draw(query, mass, index, 33, seed), 0.5)
-
-
-@pytest.mark.kernels
-def test_compiled_draws_belong_to_the_query_whatever_the_batch_and_the_threads():
-    query, mass, index, _ = problem(5000, 8, 40, QUADRATIC, num_queries=300)
-    many, log_many = block_draw(query, mass, index, 50, seed=[8, 9])
-    few, log_few = block_draw(query[:3], mass[:3], index, 5, seed=[8, 9])
-    np.testing.assert_array_equal(few, many[:3, :5])
-    np.testing.assert_array_equal(log_few, log_many[:3, :5])
-
-
-@BOTH
 def test_a_changed_row_is_seen_by_a_traced_function(draw, log_prob_of):
     index = BlockIndex(tf.Variable([[1.0], [1.0]]), 2, QUADRATIC)
     ask = tf.function(lambda: log_prob_of([[1.0]], [[4.0]], index, [[0, 1]]))
     np.testing.assert_allclose(np.exp(ask()), [[0.5, 0.5]], rtol=1e-6)
     index.rows.scatter_update(tf.IndexedSlices(tf.constant([[0.0]]), [1]))
     np.testing.assert_allclose(np.exp(ask()), [[0.75, 0.25]], rtol=1e-6)
-
-
-@BOTH
-def test_an_empty_batch_draws_nothing(draw, log_prob_of):
-    index = BlockIndex(tf.Variable(tf.zeros([4, 2])), 2, QUADRATIC)
-    ids, log_prob = draw(np.zeros((0, 2)), np.zeros((0, 2)), index, 3, seed=[0, 0])
-    assert ids.shape == log_prob.shape == (0, 3)
-    assert log_prob_of(np.zeros((0, 2)), np.zeros((0, 2)), index, np.zeros((0, 1), int)).shape == (0, 1)
-    assert log_prob_of(np.zeros((2, 2)), np.ones((2, 2)), index, np.zeros((2, 0), int)).shape == (2, 0)
-
-
-@BOTH
-def test_no_gradient_flows(draw, log_prob_of):
-    query, index = tf.Variable(tf.ones([2, 2])), BlockIndex(tf.Variable(tf.ones([4, 2])), 2, QUADRATIC)
-    with tf.GradientTape() as tape:
-        mass = tf.reduce_sum(query, 1, keepdims=True) * tf.ones([1, 2])
-        loss = tf.reduce_sum(draw(query, mass, index, 4, seed=[0, 0])[1])
-        loss += tf.reduce_sum(log_prob_of(query, mass, index, [[0, 1], [2, 3]]))
-    assert tape.gradient(loss, [query, index.rows]) == [None, None]
 
 
 @BOTH
@@ -205,11 +171,3 @@ def test_shapes_that_do_not_fit_are_errors(draw, log_prob_of):
     )
     with pytest.raises(wrong, match=r"block_mass.*\[2,2\]|Incompatible shapes"):
         traced(tf.zeros([2, 3]), tf.ones([2, 2]))
-
-
-@pytest.mark.long
-def test_works_inside_xla():
-    query, mass, index, probs = problem(20, 3, 8, QUADRATIC, num_queries=5)
-    query, mass = tf.constant(query), tf.constant(mass)
-    ids, log_prob = tf.function(lambda: block_draw(query, mass, index, 8, [1, 2]), jit_compile=True)()
-    np.testing.assert_allclose(np.exp(log_prob), np.take_along_axis(probs, ids.numpy(), 1), rtol=1e-4)

@@ -4,8 +4,6 @@ import tensorflow as tf
 from candidate_checks import expected_scores, problem
 from kernel_checks import EVERY_SIZE, both_ways
 
-from tfxc._keras import keras
-from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.ops import library
 from tfxc.ops.candidate_scores import candidate_scores
 
@@ -23,6 +21,17 @@ def _gradients(score, table, query, ids, upstream, **options):
     return scores, *tape.gradient(loss, [query, table])
 
 
+def check(score, values, query, ids, upstream=None, in_graph=False, **options):
+    if upstream is None:
+        upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)
+    compute = tf.function(_gradients) if in_graph else _gradients
+    found = compute(score, tf.Variable(values), tf.constant(query), ids, upstream, **options)
+    assert isinstance(found[2], tf.IndexedSlices) and tuple(found[2].dense_shape) == values.shape
+    expected = expected_scores(values, query, ids, upstream, **options)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(ours), theirs, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("in_graph", [False, True])
 @pytest.mark.parametrize(
     ("shape", "normalize", "row_offset"),
@@ -34,20 +43,8 @@ def _gradients(score, table, query, ids, upstream, **options):
     ],
 )
 def test_scores_and_gradients(score, in_graph, shape, normalize, row_offset):
-    values, query, ids = problem(*shape, row_offset=row_offset)
-    upstream = np.random.default_rng(1).normal(size=ids.shape).astype(np.float32)
-    table = tf.Variable(values)
-    compute = tf.function(_gradients) if in_graph else _gradients
-    found = compute(
-        score, table, tf.constant(query), ids, upstream, normalize=normalize, row_offset=row_offset
-    )
-    scores, query_gradient, table_gradient = found
-    expected = expected_scores(values, query, ids, upstream, normalize, row_offset)
-    assert isinstance(table_gradient, tf.IndexedSlices)
-    assert tuple(table_gradient.dense_shape) == values.shape
-    dense = tf.convert_to_tensor(table_gradient)
-    for ours, theirs in zip((scores, query_gradient, dense), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+    arrays, options = problem(*shape, row_offset=row_offset), {"normalize": normalize}
+    check(score, *arrays, in_graph=in_graph, row_offset=row_offset, **options)
 
 
 @pytest.mark.kernels
@@ -59,26 +56,7 @@ def test_one_gradient_at_every_size(place, size, normalize):
     values, query, ids = problem(*sizes.values())
     upstream = np.zeros(ids.shape, np.float32)
     upstream.flat[np.flatnonzero(ids >= 0)[-1:]] = 1.5
-    given = candidate_scores, tf.Variable(values), tf.constant(query), ids, upstream
-    found = _gradients(*given, normalize=normalize)
-    expected = expected_scores(values, query, ids, upstream, normalize, 0)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(tf.convert_to_tensor(ours), theirs, rtol=2e-5, atol=2e-5)
-
-
-def test_hand_worked_case(score):
-    table = tf.Variable([[9.0, 9.0], [3.0, 4.0], [0.0, 2.0]])
-    query = tf.constant([[1.0, 2.0], [5.0, 0.0]])
-    ids = [[0, 1], [1, -1]]
-    scores, query_gradient, table_gradient = _gradients(
-        score, table, query, ids, [[1.0, 10.0], [2.0, 7.0]], normalize=True, row_offset=1
-    )
-    np.testing.assert_allclose(scores, [[11 / 5, 2.0], [0.0, 0.0]])
-    np.testing.assert_allclose(query_gradient, [[0.6, 10.8], [0.0, 2.0]], rtol=1e-6)
-    # Row 1: (z - 2.2 unit) / 5; row 2: 10 (1, 0) / 2 from the first query, 2 (5, 0) / 2 from the second.
-    np.testing.assert_allclose(
-        tf.convert_to_tensor(table_gradient), [[0, 0], [-0.064, 0.048], [10.0, 0.0]], rtol=1e-5, atol=1e-6
-    )
+    check(candidate_scores, values, query, ids, upstream, normalize=normalize)
 
 
 def test_zero_row_is_finite_and_gets_no_gradient_when_normalized(score):
@@ -117,20 +95,17 @@ def test_nan_stays_visible(score):
 
 def test_bad_arguments_are_refused(score):
     table, query, ids = tf.Variable(tf.ones([5, 2])), tf.ones([3, 2]), tf.zeros([3, 4], tf.int32)
-    with pytest.raises(ValueError, match=r"tf\.Variable.*weight\.value"):
-        score(table.read_value(), query, ids)
-    with pytest.raises(ValueError, match=r"\[L, D\].*\(5,\)"):
-        score(tf.Variable(tf.ones([5])), query, ids)
-    with pytest.raises(ValueError, match="int64.*cast"):
-        score(table, query, tf.cast(ids, tf.int64))
-    with pytest.raises(ValueError, match=r"\(3, 3\)"):
-        score(table, tf.ones([3, 3]), ids)
-    with pytest.raises(ValueError, match=r"\(2, 2\)"):
-        score(table, tf.ones([2, 2]), ids)
-    with pytest.raises(ValueError, match=r"\[N, S\]"):
-        score(table, query, tf.zeros([3], tf.int32))
-    with pytest.raises(ValueError, match="-1"):
-        score(table, query, ids, row_offset=-1)
+    for given, message in (
+        ((table.read_value(), query, ids), r"tf\.Variable.*weight\.value"),
+        ((tf.Variable(tf.ones([5])), query, ids), r"\[L, D\].*\(5,\)"),
+        ((table, query, tf.cast(ids, tf.int64)), "int64.*cast"),
+        ((table, tf.ones([3, 3]), ids), r"\(3, 3\)"),
+        ((table, tf.ones([2, 2]), ids), r"\(2, 2\)"),
+        ((table, query, tf.zeros([3], tf.int32)), r"\[N, S\]"),
+        ((table, query, ids, False, -1), "-1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            score(*given)
 
 
 def test_the_query_is_cast_to_the_tables_dtype(score):
@@ -159,26 +134,6 @@ def test_reads_follow_program_order_in_a_graph(score):
     assert (before.numpy().item(), after.numpy().item()) == (1.0, 2.0)
 
 
-def test_a_keras_optimizer_moves_the_scored_rows_only(score):
-    layer = keras.layers.Layer()
-    weight = add_weight(layer, "table", (6, 2), initializer="ones")
-    optimizer = keras.optimizers.SGD(1.0)
-    optimizer.build([weight])
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(score(tf_variable(weight), [[1.0, 2.0]], [[4, 4, -1]]))
-        gradient = tape.gradient(loss, tf_variable(weight))
-        assert isinstance(gradient, tf.IndexedSlices)
-        optimizer.apply_gradients([(gradient, weight)])
-
-    step()
-    expected = np.ones((6, 2))
-    expected[4] -= [2.0, 4.0]
-    np.testing.assert_allclose(tf_variable(weight), expected)
-
-
 @pytest.mark.kernels
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_table_gradient_has_one_row_for_each_touched_class(normalize):
@@ -202,19 +157,21 @@ def test_reading_rows_leaves_dense_reads_free_of_copies():
 
 @pytest.mark.kernels
 def test_the_op_checks_what_the_wrapper_cannot_see():
-    op = library.load().tfxc_candidate_scores
-    table = tf.Variable(tf.ones([5, 4]))
-    options = {"normalize": False, "row_offset": 0}
-    with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=r"\[1,3\]"):
-        op(table=table.handle, query=tf.ones([1, 3]), class_ids=[[0]], **options)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="row_offset is 6"):
-        op(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], normalize=False, row_offset=6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 or bfloat16"):
-        doubles = tf.Variable(tf.ones([5, 4], tf.float64))
-        op(table=doubles.handle, query=tf.ones([1, 4]), class_ids=[[0]], **options)
+    ops, table, doubles = (
+        library.load(),
+        tf.Variable(tf.ones([5, 4])),
+        tf.Variable(tf.ones([5, 4], tf.float64)),
+    )
+    given = {"table": table.handle, "query": tf.ones([1, 4]), "class_ids": [[0]], "normalize": False}
+    for change, message in (
+        ({"query": tf.ones([1, 3]), "row_offset": 0}, r"\[1,3\]"),
+        ({"row_offset": 6}, "row_offset is 6"),
+        ({"table": doubles.handle, "row_offset": 0}, "float32 or bfloat16"),
+    ):
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=message):
+            ops.tfxc_candidate_scores(**{**given, **change})
     with pytest.raises(tf.errors.InvalidArgumentError, match="shape of class_ids"):
-        grad = library.load().tfxc_candidate_scores_grad
-        grad(table=table.handle, query=tf.ones([1, 4]), class_ids=[[0]], gradient=[[1.0, 2.0]], **options)
+        ops.tfxc_candidate_scores_grad(**given, gradient=[[1.0, 2.0]], row_offset=0)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -186,31 +186,6 @@ def test_nothing_stays_of_a_model_that_was_trained_and_asked(make_head, num_nega
     assert made() == before
 
 
-class Gate(keras.layers.Layer):
-    def build(self, shape):
-        self.gate = tf.function(tf.nn.silu)
-        self.built = True
-
-    def call(self, inputs):
-        return self.gate(inputs)
-
-    def compute_output_shape(self, shape):
-        return shape
-
-
-@pytest.mark.long
-def test_an_encoder_keeps_its_gradients_when_the_model_is_gone():
-    x, y = np.ones([8, 4], np.float32), np.arange(8)
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Gate()])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(50), k=3)
-    model.compile("sgd", loss=tfxc.losses.SoftmaxCrossentropy())
-    model.fit(x, y, verbose=0)
-    del model
-    gc.collect()
-    expected = gradient_of(lambda x: tf.nn.silu(encoder.layers[0](x)), tf.constant(x))
-    np.testing.assert_allclose(gradient_of(encoder, tf.constant(x)), expected, rtol=1e-5)
-
-
 def train_by_a_loop(make_optimizer):
     encoder, head = keras.layers.Dense(4), tfxc.layers.DenseHead(50)
     encoder.build((None, 4))

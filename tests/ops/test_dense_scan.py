@@ -3,7 +3,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 import tensorflow as tf
-from dense_scan_checks import EVERY_REDUCTION, REDUCTIONS, Problem, check, close
+from dense_scan_checks import EVERY_REDUCTION, REDUCTIONS, Problem, check
 from kernel_checks import EVERY_SIZE, reduced_by_hand
 from long_cases import long_after
 
@@ -34,16 +34,6 @@ def test_options(reduction, normalize, use_bias):
 
 def test_more_queries_than_one_pass_takes():
     check(Problem(4200, 130, 4, use_bias=True, normalize=True), "logsumexp", k=40)
-
-
-@EVERY_REDUCTION
-def test_huge_logits(reduction):
-    problem = Problem(6, 120, 8, scale=1e4)
-    reduced, _, _ = problem.scan(reduction=reduction)
-    want, gradients = problem.expected(reduction=reduction)
-    close(reduced, want[0])
-    for one, other in zip(problem.gradient(reduced, reduction), gradients, strict=True):
-        close(one, other, rtol=1e-3)
 
 
 def scan(query, table, bias=None, **options):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from kernel_checks import EVERY_SIZE, both_ways, check_independent, check_seeds
+from kernel_checks import EVERY_SIZE, both_ways, check_independent
 from lsh_checks import SCHEMES, random_queries, random_tables, slow_counts
 from scipy import stats
 
@@ -36,9 +36,8 @@ def test_counts(log_expected_count_of, scheme, num_parts, num_classes, num_table
     got = np.exp(log_expected_count_of(query, _every_class(5, num_classes), tables, scheme))
     np.testing.assert_allclose(got, slow_counts(query, tables, scheme), rtol=1e-5)
     ids = np.random.default_rng(0).integers(num_classes, size=(5, 3)).astype(np.int32)
-    np.testing.assert_array_equal(
-        np.exp(log_expected_count_of(query, ids, tables, scheme)), np.take_along_axis(got, ids, axis=1)
-    )
+    of_some = np.exp(log_expected_count_of(query, ids, tables, scheme))
+    np.testing.assert_array_equal(of_some, np.take_along_axis(got, ids, axis=1))
 
 
 @pytest.mark.kernels
@@ -94,17 +93,6 @@ def test_a_union_takes_each_class_as_often_as_it_says(draw, num_parts, bucket_sl
         assert all(set(row[row >= 0]) == set(np.flatnonzero(inside)) for row in ids[:50, :from_buckets])
 
 
-def test_weighting_by_the_counts_is_unbiased(draw):
-    """What every loss relies on: Σ f(candidate) / e estimates Σ f over all classes."""
-    tables, query = random_tables(40, 4, 4), random_queries(1, 1, 4, 4)
-    values = np.random.default_rng(3).exponential(size=40)
-    for scheme in (Scheme(20, 0.2), Scheme(20, 0.2, 4)):
-        ids, log_expected_count = draw(np.repeat(query, 5_000, axis=0), tables, scheme, [2, 3])
-        estimates = np.sum(np.where(ids >= 0, values[ids] * np.exp(-log_expected_count), 0), axis=1)
-        error = estimates.std() / np.sqrt(len(estimates))
-        assert abs(estimates.mean() - values.sum()) < 4 * error
-
-
 def test_empty_buckets_pass_their_draws_on_to_all_classes(draw, log_expected_count_of):
     tables = hash_tables(np.zeros((10, 2), np.uint16), 4)
     query = np.int32([[[3, 3]]])
@@ -114,40 +102,14 @@ def test_empty_buckets_pass_their_draws_on_to_all_classes(draw, log_expected_cou
         uniform = 5000 - 2 * scheme.bucket_slots
         assert (ids < 0).sum() == 5000 - uniform
         assert stats.chisquare(np.bincount(ids[ids >= 0], minlength=10)).pvalue > 1e-3
-        np.testing.assert_allclose(
-            log_expected_count_of(query, _every_class(1, 10), tables, scheme), np.log(uniform / 10), rtol=1e-6
-        )
+        found = log_expected_count_of(query, _every_class(1, 10), tables, scheme)
+        np.testing.assert_allclose(found, np.log(uniform / 10), rtol=1e-6)
 
 
 def test_neighbouring_draws_are_independent(draw):
     tables = hash_tables(np.repeat([[0], [1]], 2, axis=0).astype(np.uint16), 2)
     ids, _ = draw(np.zeros((300, 1, 1), np.int32), tables, Scheme(100, 0.5), [3, 4])
     check_independent(ids.numpy(), [0.375, 0.375, 0.125, 0.125])
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_same_seed_same_draws_in_eager_and_graph(draw, scheme):
-    tables, query, scheme = random_tables(200, 5, 8), random_queries(9, 2, 5, 8), SCHEMES[scheme]
-    check_seeds(lambda seed: draw(query, tables, scheme, seed), 0.3)
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_compiled_draws_do_not_depend_on_the_batch_and_its_threads(scheme):
-    tables, query, scheme = random_tables(300, 8, 8), random_queries(2000, 1, 8, 8), SCHEMES[scheme]
-    few, many = (lsh_draw(codes, tables, scheme, [8, 9]) for codes in (query[:3], query))
-    for part, whole in zip(few, many, strict=True):
-        np.testing.assert_array_equal(part, whole[:3])
-
-
-def test_an_empty_batch_draws_nothing(draw, log_expected_count_of):
-    tables = random_tables(9, 2, 4)
-    none = np.zeros((0, 1, 2), np.int32)
-    for scheme in SCHEMES.values():
-        ids, log_expected_count = draw(none, tables, scheme, [0, 0])
-        assert ids.shape == log_expected_count.shape == (0, 40)
-    asked = log_expected_count_of(none, np.zeros((0, 5), np.int32), tables, SCHEMES["draws"])
-    assert asked.shape == (0, 5)
 
 
 @pytest.mark.parametrize("bad", [-2, -1, 4, 2**30])  # -1: absent in one table only
@@ -217,15 +179,6 @@ def test_shapes_that_do_not_fit_are_errors(draw):
         draw(np.zeros((1, 1, 2), np.int32), tables, SCHEMES["draws"], [0, 0, 0])
 
 
-@pytest.mark.long
-def test_works_inside_xla():
-    tables, query = random_tables(9, 2, 4), random_queries(2, 1, 2, 4)
-    given = query, tables, SCHEMES["draws"]
-    ids, log_expected_count = tf.function(lambda: lsh_draw(*given, [1, 2]), jit_compile=True)()
-    wanted = np.take_along_axis(slow_counts(*given), ids.numpy(), axis=1)
-    np.testing.assert_allclose(np.exp(log_expected_count), wanted, rtol=1e-5)
-
-
 def test_by_hand(draw, log_expected_count_of):
     # Class 0 in bucket 0, classes 1 and 2 in bucket 1 of table 0; all in bucket 1 of table 1, 0 being empty.
     tables = random_tables(3, 2, 2)._replace(
@@ -246,13 +199,9 @@ def test_by_hand(draw, log_expected_count_of):
     assert first[0] == 0 and second[0] in (1, 2) and second[1] == -1 and log_expected_count[1, 1] == 0
 
 
-def test_a_query_without_parts_has_only_uniform_draws(draw):
+def test_a_union_of_a_query_without_parts_has_only_uniform_draws(draw):
     tables, query = random_tables(9, 2, 4), tf.fill([1, 3, 2], -1)
-    seed = tf.constant([0, 0], tf.int64)
-    ids, log_expected_count = draw(query, tables, SCHEMES["draws"], seed)
-    assert set(ids.numpy().ravel()) == set(range(9))
-    np.testing.assert_allclose(log_expected_count, np.log(40 / 9), rtol=1e-6)
-    ids, log_expected_count = draw(query, tables, SCHEMES["union"], seed)
+    ids, log_expected_count = draw(query, tables, SCHEMES["union"], tf.constant([0, 0], tf.int64))
     np.testing.assert_array_equal(ids[0, :4], -1)
     assert ids.numpy()[0, 4:].min() >= 0
     np.testing.assert_allclose(log_expected_count[0, 4:], np.log(36 / 9), rtol=1e-6)

@@ -7,7 +7,7 @@ from kernel_checks import EVERY_SIZE, both_ways, without_kernel
 from long_cases import long_after
 
 from tfxc.hashing.universal import UniversalHash, universal_coefficients
-from tfxc.ops.mach_decode import DECODERS, class_scores, decode, mach_top_k, mach_top_k_probed
+from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_probed
 
 every_class = functools.partial(mach_top_k, prune=False)
 EVERY_WAY = pytest.mark.parametrize(
@@ -59,13 +59,6 @@ def check(found, scores, k, exclude=None):
     np.testing.assert_allclose(np.where(got >= 0, own, -np.inf), want, rtol=2e-6)
     for row in got:
         assert len(set(row[row >= 0])) == (row >= 0).sum()
-
-
-@pytest.mark.parametrize("num_repetitions", [1, 2, 3, 4, 7])
-def test_decode(decoder, num_repetitions):
-    values = np.random.default_rng(0).random((num_repetitions, 5, 3))
-    want = NUMPY_DECODERS[decoder](values, axis=0)
-    np.testing.assert_allclose(decode(list(tf.constant(values)), decoder), want)
 
 
 def test_class_scores(decoder):
@@ -141,13 +134,8 @@ def test_excluded_classes(top_k, decoder, num_queries):
     found = top_k(tf.constant(tables), family, 25, tf.constant(exclude), decoder)
     check(found, numpy_scores(tables, family, decoder), 25, exclude)
     assert not any(set(row) & set(own[own >= 0]) for row, own in zip(found[1].numpy(), exclude, strict=True))
-
-
-@EVERY_WAY
-def test_everything_excluded(top_k):
-    family = make_family(5, 3, 2)
-    everything = tf.tile(tf.range(5)[tf.newaxis], [2, 1])
-    scores, ids = top_k(tf.constant(make_tables(family, 2)), family, 3, everything)
+    everything = tf.tile(tf.range(30)[tf.newaxis], [num_queries, 1])
+    scores, ids = top_k(tf.constant(tables), family, 3, everything, decoder)
     assert (ids.numpy() == -1).all() and np.isneginf(scores).all()
 
 
@@ -157,16 +145,6 @@ def test_excluded_classes_are_passed_over_where_the_best_buckets_decide():
     first = mach_top_k(tables, family, 8)[1]
     found = mach_top_k(tables, family, 6, first[:, :5])
     check(found, numpy_scores(tables, family, "mean"), 6, first[:, :5].numpy())
-
-
-@EVERY_WAY
-def test_nan_is_never_among_the_best(top_k, decoder):
-    family, tables = problem(20, 4, 2, 5)
-    tables[3] = np.nan
-    scores, ids = top_k(tf.constant(tables), family, 3, decoder=decoder)
-    assert (ids[3].numpy() == -1).all() and np.isneginf(scores[3]).all()
-    rest = [0, 1, 2, 4]
-    check((tf.gather(scores, rest), tf.gather(ids, rest)), numpy_scores(tables[rest], family, decoder), 3)
 
 
 @EVERY_WAY
@@ -225,27 +203,6 @@ def test_probed_buckets_with_excluded_classes_and_too_few_left():
 EVERY_PROBED = pytest.mark.parametrize("top_k", both_ways(mach_top_k_probed))
 
 
-@pytest.mark.long
-@EVERY_PROBED
-def test_few_probes_find_nearly_all_of_the_best_in_peaked_tables(top_k, decoder):
-    family = make_family(20_000, 500, 8)
-    own = family.buckets(np.random.default_rng(0).integers(20_000, size=(40, 100))).numpy()  # [R, B, classes]
-    tables = make_tables(family, 40, 20)
-    for r, n in np.ndindex(8, 40):  # a few classes are likely, others look so in one repetition
-        np.add.at(tables[n, r], own[r, n], 4 / np.arange(1, 101))
-    exclude = np.random.default_rng(1).integers(-1, 20_000, size=(40, 5)).astype(np.int32)
-    exclude[:, :1] = without_kernel(mach_top_k)(tables, family, 1, decoder=decoder)[1].numpy()
-    exact = without_kernel(mach_top_k)(tables, family, 5, exclude, decoder)[1].numpy()
-    scores, ids = (tensor.numpy() for tensor in top_k(tables, family, 5, 20, exclude, decoder))
-    recall = np.mean([len(set(one) & set(other)) / 5 for one, other in zip(ids, exact, strict=True)])
-    assert recall > 0.95
-    # Each class that is found has its exact score, once, and is not excluded.
-    want = np.take_along_axis(numpy_scores(tables, family, decoder), ids, 1)
-    np.testing.assert_allclose(scores, want, rtol=1e-5)
-    assert all(len(set(row)) == 5 for row in ids) and (np.diff(scores) <= 0).all()
-    assert not (ids[:, :, np.newaxis] == exclude[:, np.newaxis]).any()
-
-
 @EVERY_PROBED
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 20, 2), (60, 6, 4)])
 def test_all_buckets_probed_is_exact_where_classes_are_few(top_k, decoder, shape):
@@ -270,9 +227,9 @@ def test_buckets_of_nan_take_no_probe(top_k, decoder):
 
 @EVERY_WAY
 @pytest.mark.parametrize("num_queries", [1, 5])
-def test_a_class_with_nan_in_any_bucket_is_passed_over(top_k, decoder, num_queries):
+def test_a_class_with_nan_in_any_bucket_or_in_all_is_passed_over(top_k, decoder, num_queries):
     family, tables = problem(50, 10, 3, num_queries)
-    tables[:, 1, 4] = np.nan
+    tables[:, 1, 4] = tables[4:] = np.nan
     scores = numpy_scores(tables, family, decoder)
     assert np.isnan(scores).any()
     scores[np.isnan(scores)] = -np.inf

@@ -96,16 +96,6 @@ def test_a_table_of_many_pages_keeps_its_other_rows(rule):
     check(rule, (40_001, 64), [40_000, 3, 3, 20_000])  # 10 MB: moved to huge pages where the system has them
 
 
-def test_adam_by_hand():
-    table, momentum, velocity = (tf.Variable([[0.0], [1.0]]) for _ in range(3))
-    gradient = tf.IndexedSlices(tf.constant([[1.0], [2.0]]), tf.constant([1, 1]))
-    lazy_adam_update(table, momentum, velocity, gradient, AdamHyper(0.1, 0.5, 0.75, 1.0))
-    # g = 3: m = (1 + 3) / 2, v = (3 * 1 + 9) / 4, x = 1 - 0.1 * 2 / (sqrt(3) + 1)
-    np.testing.assert_allclose(momentum.numpy(), [[0], [2]])
-    np.testing.assert_allclose(velocity.numpy(), [[0], [3]])
-    np.testing.assert_allclose(table.numpy(), [[0], [1 - 0.2 / (np.sqrt(3) + 1)]], rtol=1e-6)
-
-
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("ids", "value", "position"), [([0, 1, 9], 9, 2), ([0, -1], -1, 1), ([4, 1], 4, 0)])
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])

@@ -9,8 +9,7 @@ from row_update_checks import RULES
 from tfxc.ops import library
 from tfxc.ops.candidate_log_sum_exp import candidate_log_sum_exp
 from tfxc.ops.candidate_scores import candidate_scores
-from tfxc.ops.row_updates import shrink_rows
-from tfxc.ops.score_gradient import score_gradient_behind
+from tfxc.ops.row_updates import score_gradient_behind, shrink_rows
 
 pytestmark = pytest.mark.kernels
 

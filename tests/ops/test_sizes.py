@@ -72,14 +72,8 @@ def call(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "hash tables",
-        "midx draw",
-        "sparse head",
-        "dense scan",
-        "block draw",
-        "mach decode",
-        "candidate log-sum-exp",
-        "lsh draw",
+        *("hash tables", "midx draw", "sparse head", "dense scan", "block draw", "mach decode"),
+        *("candidate log-sum-exp", "lsh draw"),
     ],
 )
 def test_shapes_beyond_64_bits(name):

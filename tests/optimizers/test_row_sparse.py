@@ -10,7 +10,7 @@ import tfxc
 from tfxc._keras import IS_KERAS_3, keras
 from tfxc._keras.weights import tf_variable
 from tfxc.ops import row_updates
-from tfxc.ops.score_gradient import score_gradient_behind
+from tfxc.ops.row_updates import score_gradient_behind
 from tfxc.optimizers import LazyAdam, LazySGD, RowwiseAdagrad
 
 OPTIMIZERS = [LazyAdam, LazySGD, RowwiseAdagrad]

@@ -33,9 +33,6 @@ def test_the_estimate_by_hand():
     np.testing.assert_allclose(estimate.probs, want, rtol=1e-6)
     shares = [[2, 2, 2, 0], [1, 0, 1, 4], [0, 0, 0, 0]]  # of how many classes each tells
     np.testing.assert_allclose(np.exp(estimate.log_share), shares, rtol=1e-6)
-    second = estimate.of(tf.constant([1]))
-    for part, whole in zip(second, estimate, strict=True):
-        np.testing.assert_array_equal(part, whole[1:2])
 
 
 def test_the_estimate_of_shared_candidates():
@@ -45,18 +42,6 @@ def test_the_estimate_of_shared_candidates():
     assert estimate.ids.numpy().tolist() == [[1, 5, 6], [2, 5, 6]]
     np.testing.assert_allclose(estimate.probs, [[0.25, 0.25, 0.5]] * 2, rtol=1e-6)
     np.testing.assert_allclose(np.exp(estimate.log_share), [[1, 1, 2]] * 2, rtol=1e-6)
-
-
-def test_the_estimate_tends_to_the_softmax():
-    logits, random = np.array([0.0, 1.0, 2.0, -1.0]), np.random.default_rng(0)
-    proposal = np.array([0.4, 0.3, 0.2, 0.1])
-    ids = random.choice(4, size=(1, 200_000), p=proposal)
-    counts = np.log(200_000 * proposal[ids])
-    negatives = Scored(tf.constant(logits[ids], tf.float32), tf.constant(counts, tf.float32))
-    own = Scored(tf.zeros([1, 0]), tf.zeros([1, 0]))
-    estimate = softmax_estimate(tf.zeros([1, 0], tf.int32), own, tf.constant(ids, tf.int32), negatives)
-    got = np.bincount(estimate.ids.numpy()[0], estimate.probs.numpy()[0])
-    np.testing.assert_allclose(got, np.exp(logits) / np.exp(logits).sum(), rtol=0.02)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

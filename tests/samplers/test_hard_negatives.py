@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, NUM_CLASSES, all_logits, features, make_model
+from classifier_checks import DIM, NUM_CLASSES, features, make_model
 from long_cases import long_after
 from sampler_checks import built, log_expected_count, p_value, sample
 
@@ -164,30 +164,6 @@ def test_the_loss_and_its_gradient_are_unbiased(make, labels, tmp_path):
         want, _ = statistics(full, x, labels, 1, example_id)
         np.testing.assert_array_less(np.abs(mean - want), 3 * error + 1e-5)
         assert error[0] < 0.02 * want[0]
-
-
-def test_the_partition_estimate_is_unbiased(tmp_path):
-    sampler = with_table(HardNegatives(2, 6, num_retrieved=4, seed=1), tmp_path)
-    weights = np.exp(np.random.default_rng(0).normal(size=NUM_CLASSES))
-    for labels in ([20], [7]):
-        ids, counts = drawn(sampler, np.repeat([labels], 20_000, axis=0), np.zeros(20_000, int))
-        terms = np.where(ids == labels[0], 0, weights[ids] / counts).sum(1)
-        want = weights.sum() - weights[labels[0]]
-        assert abs(terms.mean() - want) < 3 * terms.std() / np.sqrt(len(terms))
-
-
-@pytest.mark.long
-@pytest.mark.traced
-def test_softmax_learns_what_is_in_the_table_and_what_is_not(tmp_path):
-    x = features(64)
-    labels = np.arange(64) % NUM_CLASSES
-    model = make_model(HardNegatives(3, 6, num_retrieved=6, seed=1), SoftmaxCrossentropy())
-    exact = make_model(None, SoftmaxCrossentropy(), model.head, model.encoder)
-    best = np.argsort(-all_logits(model, x), axis=1)[:, :6]
-    with_table(model.sampler, tmp_path, best)
-    before = exact.evaluate(x, labels, verbose=0)
-    model.fit({"features": x, "example_ids": np.arange(64)}, labels, epochs=20, verbose=0)
-    assert exact.evaluate(x, labels, verbose=0) < 0.8 * before
 
 
 def test_softmax_with_hard_ones_alone_still_trains_labels_outside_the_table(tmp_path):

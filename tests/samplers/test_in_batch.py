@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from memory_checks import with_peak
-from sampler_checks import log_expected_count, p_value, sample
+from sampler_checks import p_value, sample
 
-from tfxc._keras.weights import tf_variable
 from tfxc.samplers import InBatch, PoolCounts, Step
 
 COUNTS = np.array([1.0, 2.0, 3.0, 4.0])
@@ -60,37 +59,10 @@ def test_slots_of_the_same_class_from_other_rows_are_draws(num_negatives):
     np.testing.assert_allclose(np.exp(counted)[~empty], num_draws * 0.3, rtol=1e-6)
 
 
-def test_expected_count_is_right_over_batches_drawn_by_frequency():
-    sampler, random, size = built(None), np.random.default_rng(0), 400
-    seen = np.zeros(4)
-    for _ in range(50):
-        labels = random.choice(4, size=(size, 1), p=COUNTS / 10)
-        ids, _ = sample(sampler, tf.zeros([size, 2]), tf.constant(labels, tf.int32))
-        seen += np.bincount(ids, minlength=4)
-    expected = np.exp(log_expected_count(sampler, tf.zeros([size, 2]), labels.astype(np.int32), tf.range(4)))
-    np.testing.assert_allclose(expected[0], (size - 1) * COUNTS / 10, rtol=1e-6)
-    np.testing.assert_allclose(seen / 50, expected[0], rtol=0.06)
-
-
 @pytest.mark.parametrize("num_negatives", [None, 5])
 def test_a_batch_without_labels_has_no_candidates(num_negatives):
     ids, counted = sample(built(num_negatives), tf.zeros([2, 2]), tf.constant([[-1], [-1]]))
     assert ids.shape == (0,) and counted.shape == (2, 0)
-
-
-@pytest.mark.traced
-@pytest.mark.parametrize("traced", [False, True])
-def test_counting_while_training(traced):
-    sampler = built(None, counts=None, smoothing=1.0)
-    ask = tf.function(sampler.sample) if traced else sampler.sample
-    for labels in ([[0, 1], [0, 0], [-1, 3]], [[1, -1], [0, -1], [-1, -1]]):
-        draw = ask(Step(tf.zeros([3, 2]), tf.constant(labels)))
-    share = np.array([5, 3, 1, 2]) / 11  # of 7 labels, each count smoothed by 1
-    np.testing.assert_allclose(np.exp(draw.label_log_expected_count)[:2, 0], share[[1, 0]], rtol=1e-6)
-    np.testing.assert_allclose(np.exp(sampler.running_counts.log_probs(tf.range(4))), share, rtol=1e-6)
-    before = tf_variable(sampler.running_counts.total).numpy()
-    log_expected_count(sampler, tf.zeros([1, 2]), [[3]], [[3]])
-    assert tf_variable(sampler.running_counts.total).numpy() == before == 7
 
 
 def test_bad_arguments():

@@ -6,7 +6,7 @@ from long_cases import long_after
 
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
-from tfxc.samplers import MIDX, RFF, LogUniform, Mixture, Sphere, Uniform
+from tfxc.samplers import RFF, Sphere
 
 
 @pytest.fixture(params=[Sphere, RFF])
@@ -123,32 +123,6 @@ def test_a_sparse_head_is_drawn_from_by_its_projection(kind):
     query = head.effective_query(checks.queries(2, 20)).numpy()
     want = BY_HAND[kind](sampler, query, head.class_vectors(0, 200).numpy())
     np.testing.assert_allclose(checks.all_probs(sampler, query), want, rtol=1e-3, atol=1e-7)
-
-
-def test_beside_its_siblings_in_a_mixture():
-    parts = [make(Sphere, 6), make(RFF, 4), MIDX(5, num_codewords=4, seed=1)]
-    parts += [LogUniform(3, seed=2), Uniform(2, shared=True, seed=3)]
-    vectors = checks.clustered(40, 5)
-    mixture = checks.refreshed(Mixture(parts), vectors)
-    query = np.repeat(checks.queries(1, 5), 10_000, axis=0)
-    labels, every = checks.labels_for(query), tf.range(40)[tf.newaxis]
-    counts = np.exp(checks.log_expected_count(mixture, query[:1], labels[:1], every))[0]
-    sphere, rff = mixture.samplers[:2]
-    kernels = 6 * sphere_probs(sphere, query[:1], vectors)[0] + 4 * rff_probs(rff, query[:1], vectors)[0]
-    np.testing.assert_allclose((counts - kernels).sum(), 10, rtol=1e-3)
-    ids, counted = checks.sample(mixture, tf.constant(query), labels)
-    assert ids.shape == counted.shape == (10_000, 20)
-    np.testing.assert_allclose(counted, np.log(counts)[ids], atol=1e-3)
-    assert checks.p_value(ids.numpy()[:, :10].ravel(), kernels) > 1e-3
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_ids_shared_by_all_queries(kind, shared):
-    vectors, query = checks.clustered(30, 5), checks.queries(3, 5)
-    sampler = checks.refreshed(make(kind, shared=shared), vectors)
-    found = np.exp(sampler.log_prob(tf.constant(query), tf.constant([4, 0, 29])))
-    want = checks.all_probs(sampler, query)[:, [4, 0, 29]]
-    np.testing.assert_allclose(found, want[0] if shared else want, rtol=1e-5)
 
 
 def test_one_omega_for_all_vectors_drawn_from_the_seed():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, features, learnable, make_model
+from classifier_checks import learnable, make_model
 from long_cases import long_after
 from sampler_checks import (
     all_probs,
@@ -20,7 +20,7 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.ids import hits
-from tfxc.samplers import MIDX, LearnedMIDX, Softmax, Step
+from tfxc.samplers import MIDX, LearnedMIDX, Step
 from tfxc.scored import Scored
 
 
@@ -151,29 +151,3 @@ def test_learning_leaves_the_models_own_training_alone():
         return [weight.numpy() for weight in model.trainable_variables]
 
     tf.nest.map_structure(np.testing.assert_array_equal, trained(True), trained(False))
-
-
-@pytest.mark.long
-@pytest.mark.traced
-def test_trained_beside_a_model_learnt_codebooks_beat_kmeans():
-    random, x = np.random.default_rng(1), features(1500)
-    logits = 0.7 * x @ random.normal(size=(DIM, 400)) - 1.2 * np.log(np.arange(1, 401))
-    y = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
-    sampler, head = LearnedMIDX(20, num_codewords=4, seed=0), tfxc.layers.DenseHead(400, use_bias=True)
-    model = make_model(sampler, head=head, optimizer=tfxc.optimizers.LazyAdam(0.02))
-    model.fit(x, y, batch_size=50, epochs=6, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
-    query = model.encoder(x[:300])
-    target = softmax(model.head(query).numpy().astype(np.float64))
-    effective = model.head.effective_query(query).numpy()
-    divergences = {"learnt": divergence(target, all_probs(model.sampler, effective))}
-    kinds = {"exact": Softmax(20)} | {name: MIDX(20, num_codewords=4, seed=0) for name in ("k-means", "seen")}
-    for name, sampler in kinds.items():
-        sampler.build((400, DIM + 1))
-        if name == "seen":  # the queries
-            sampler.sample(Step(tf.constant(effective), tf.zeros([300, 0], tf.int32)))
-        sampler.refresh(model.head)
-        divergences[name] = divergence(target, all_probs(sampler, effective))
-    assert abs(divergences["exact"]) < 1e-5
-    # Over ten seeds 0.40 to 0.54 times, and 0.77 to 1.12.
-    assert divergences["learnt"] < 0.6 * divergences["k-means"]
-    assert divergences["learnt"] < 1.2 * divergences["seen"]

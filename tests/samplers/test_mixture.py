@@ -24,7 +24,9 @@ from tfxc.samplers import (
     SearchedHardNegatives,
     Step,
     Uniform,
+    Unigram,
 )
+from tfxc.samplers.mixture import has_index
 from tfxc.scored import Scored
 
 NUM_CLASSES, DIM = 40, 5
@@ -87,21 +89,6 @@ def test_a_rows_own_slots_stay_empty_beside_other_draws(shared):
     np.testing.assert_allclose(of_labels[labels >= 0], want[labels >= 0], rtol=1e-5)
 
 
-def test_expected_counts_of_a_mixture_with_the_batch_are_right_on_average():
-    counts = np.r_[8.0, 4.0, 2.0, np.ones(NUM_CLASSES - 3)]
-    mixture = built([Uniform(3, seed=3), InBatch(200, counts=counts, smoothing=0, seed=1)])
-    random, seen = np.random.default_rng(0), np.zeros(NUM_CLASSES)
-    query = tf.constant(queries(1000, DIM))
-    for _ in range(30):
-        labels = random.choice(NUM_CLASSES, size=(1000, 1), p=counts / counts.sum())
-        draw = mixture.sample(Step(query, tf.constant(labels, tf.int32)))
-        seen += np.bincount(draw.ids.numpy()[~np.isposinf(draw.log_expected_count)], minlength=NUM_CLASSES)
-    want = np.exp(log_expected_count(mixture, query, labels, tf.range(NUM_CLASSES)))[0]
-    # The batch's slots come 6,000 times only, each for a thousand rows.
-    np.testing.assert_allclose((seen / 30_000)[:3], want[:3], rtol=0.15)
-    np.testing.assert_allclose(seen.sum() / 30_000, want.sum(), rtol=1e-3)
-
-
 def test_the_number_of_draws_is_the_sum():
     assert Mixture(parts()).num_negatives == 11
     batch = [Uniform(2), InBatch(4, counts=np.ones(NUM_CLASSES))]
@@ -151,7 +138,7 @@ def test_parts_of_other_kinds_with_one_seed_draw_other_classes():
     assert (first != second).mean() > 0.9
 
 
-A_LIST = r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"
+A_LIST = r"Mixture takes a list of two or more samplers, \[a, b\], but got "
 
 
 @pytest.mark.parametrize(
@@ -160,10 +147,10 @@ A_LIST = r"Mixture takes a list of samplers: Mixture\(\[a, b\]\)"
         ([Uniform(2)], A_LIST),
         ([Uniform(2), Uniform(3)], A_LIST),
         ([iter([Uniform(2), Uniform(3)])], A_LIST),
-        ([None], A_LIST),
+        ([None], f"{A_LIST}None"),
         (["ab"], A_LIST),
-        ([[Uniform(2), 3]], "Mixture takes samplers, but got 3"),
-        ([[Uniform(2)]], "two or more samplers, but got 1"),
+        ([[Uniform(2), 3]], rf"{A_LIST}\[<Uniform .*, 3\]"),
+        ([[Uniform(2)]], A_LIST),
         ([[Uniform(2), DNS(2, num_candidates=4)]], "DNS knows no expected counts"),
     ],
 )
@@ -172,13 +159,10 @@ def test_what_cannot_be_mixed_is_refused(given, message):
         Mixture(*given)
 
 
-@pytest.mark.parametrize("option", ["shared", "seed", "num_negatives"])
-def test_what_the_parts_have_for_themselves_is_refused(option):
-    with pytest.raises(ValueError, match=f"Mixture takes no {option}=: each part has its own"):
-        Mixture(parts(), **{option: 4})
-
-
-def test_it_has_no_log_prob():
+def test_what_the_parts_have_for_themselves_is_refused():
+    for option in "shared", "seed", "num_negatives":
+        with pytest.raises(ValueError, match=f"Mixture takes no {option}=: each part has its own"):
+            Mixture(parts(), **{option: 4})
     with pytest.raises(ValueError, match="Mixture has no log_prob.*Ask for expected counts"):
         built(parts()).log_prob(tf.zeros([1, DIM]), tf.constant([[1]]))
 
@@ -228,3 +212,20 @@ def test_each_part_observes_a_step_as_it_sees_it():
             np.testing.assert_allclose(part.queries.mean, seen.mean(0), rtol=1e-5)
             np.testing.assert_allclose(part.queries.mean_square, np.square(seen).mean(0), rtol=1e-5)
     assert mixture.samplers[2].running_counts.numpy()[3] == 8
+
+
+@pytest.mark.parametrize(
+    ("sampler", "has"),
+    [
+        (MIDX(2), True),
+        (Unigram(2), True),
+        (Mixture([Uniform(2), Mixture([InBatch(), MIDX(2)])]), True),
+        (Uniform(2), False),
+        (Unigram(2, counts=np.ones(5)), False),
+        (InBatch(), False),
+        (DNS(2, num_candidates=4), False),
+        (Mixture([Uniform(2), LogUniform(2)]), False),
+    ],
+)
+def test_a_sampler_has_an_index_if_a_refresh_changes_a_part_of_it(sampler, has):
+    assert has_index(sampler) == has

@@ -26,11 +26,7 @@ def test_what_does_not_go_together_is_refused(given, message):
 @pytest.mark.parametrize(
     ("where", "error", "message"),
     [
-        (
-            {"where_y": [["a"]]},
-            ValueError,
-            "no input where_y: these attributes take where_x, where_p_min, where_p_max, where_n",
-        ),
+        ({"where_y": [["a"]]}, ValueError, "no input where_y: .* where_x, where_p_min, where_p_max, where_n"),
         ({"where_n_max": [[3]]}, ValueError, "no input where_n_max: .* need an attribute of floats"),
         ({"where_x": [[1]]}, ValueError, r"where_x must be string \[N, V\], .* but is int32 \(1, 1\)"),
         ({"where_n": [[1 << 40]]}, ValueError, "where_n must fit into int32, but hold 1099511627776"),

@@ -5,7 +5,7 @@ from sampler_checks import clustered, head_of, queries
 
 from tfxc.search import Attributes, InvertedIndex
 from tfxc.search.attributes_in_cells import AttributesInCells
-from tfxc.search.reranked import ranked_best
+from tfxc.search.candidates import ranked_best
 
 
 @pytest.mark.parametrize("num_values", [3, 900])
@@ -35,9 +35,8 @@ def test_cells_count_what_passes(num_values):
         in_tiles = in_cells.in_tiles(tiles, wanted).numpy()[0]
         np.testing.assert_array_equal(in_tiles[members >= 0], passes[members[members >= 0]])
         np.testing.assert_array_equal(in_cells.scanned(wanted)[0], passes[index.scanned.numpy()])
-    assert (
-        not in_cells.expected(in_cells.attributes.wanted({"where_kind": [[-7]]}, queries(1, 6))).numpy().any()
-    )
+    wanted = in_cells.attributes.wanted({"where_kind": [[-7]]}, queries(1, 6))
+    assert not in_cells.expected(wanted).numpy().any()
 
 
 @pytest.mark.long

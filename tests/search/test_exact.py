@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tfxc.search import exact
-from tfxc.search.exact import BlockTopK, grouped_top_k
+from tfxc.search.exact import BlockTopK, grouped_top_k, not_inlined
 
 
 def tied_logits(num_queries, width, num_values, seed=0):
@@ -63,38 +63,30 @@ def test_folding_blocks_equals_the_whole_row(block):
     check_best(ranked_in_blocks(5, None, block)(tf.constant(logits)), logits, 5)
 
 
+IN_GRAPH = [pytest.mark.traced, pytest.mark.long]
+
+
 @pytest.mark.parametrize(
-    ("block", "in_graph"),
-    [(7, False), pytest.param(80, True, marks=[pytest.mark.traced, pytest.mark.long]), (200, False)],
+    ("k", "block", "rising", "in_graph"),
+    [
+        (5, 7, False, False),
+        (5, 320, False, False),
+        (100, 40, False, False),  # so many are collected, and ranked in the end
+        (100, 40, True, False),
+        pytest.param(5, 80, False, True, marks=IN_GRAPH),
+        pytest.param(100, 40, True, True, marks=IN_GRAPH),
+    ],
 )
-def test_a_logit_that_is_nan_is_passed_over(monkeypatch, block, in_graph):
+def test_nan_and_excluded_classes_are_passed_over(monkeypatch, k, block, rising, in_graph):
     monkeypatch.setattr(exact, "GROUP", 4)
-    logits = tied_logits(5, 200, 1000)
-    logits[:, 4] = logits[1, 90:99] = np.nan
-    logits[2] = np.nan
-    logits[3, 5] = np.inf
-    exclude = tf.constant([[199]] * 5)
-
-    best = ranked_in_blocks(5, exclude, block)
-    found = (tf.function(best) if in_graph else best)(tf.constant(logits))
-    logits[:, 199] = np.nan
-    check_best(found, logits, 5, ids_of_nothing=False)
-
-
-@pytest.mark.parametrize(
-    ("in_graph", "rising"),
-    [(False, False), (False, True), pytest.param(True, True, marks=[pytest.mark.traced, pytest.mark.long])],
-)
-def test_many_best_ones_are_collected_and_ranked_in_the_end(in_graph, rising):
-    logits = tied_logits(5, 320, 120)
+    logits = tied_logits(5, 320, 1000 if k == 5 else 120)
     logits = np.sort(logits, axis=1) if rising else logits
-    logits[1, 90:319] = np.nan
-    exclude = tf.constant([[3, 200, -1]] * 5)
-
-    best = ranked_in_blocks(100, exclude, 40)
+    logits[:, 4] = logits[1, 90:319] = logits[2] = np.nan
+    logits[3, 5] = np.inf
+    best = ranked_in_blocks(k, tf.constant([[3, 200, -1]] * 5), block)
     found = (tf.function(best) if in_graph else best)(tf.constant(logits))
     logits[:, [3, 200]] = np.nan
-    check_best(found, logits, 100, ids_of_nothing=False)
+    check_best(found, logits, k, ids_of_nothing=False)
 
 
 def test_excluded_classes_by_hand():
@@ -102,3 +94,18 @@ def test_excluded_classes_by_hand():
     scores, ids = ranked_in_blocks(3, exclude, 3)(tf.constant([[4.0, 3, 2, 1]] * 3))
     assert ids.numpy().tolist() == [[0, 2, 3], [1, 2, -1], [0, 1, 2]]
     assert scores.numpy().tolist() == [[4, 2, 1], [3, 2, -np.inf], [4, 3, 2]]
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_rare_branch_is_a_function_of_its_own(taken):
+    start = tf.Variable(1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.bool)])
+    def choose(taken):
+        rare = not_inlined(lambda: start + 2)
+        return tf.cond(taken, rare, lambda: start + 0)
+
+    assert choose(tf.constant(taken)).numpy() == (3 if taken else 1)
+    functions = choose.get_concrete_function().graph.as_graph_def().library.function
+    assert sum(function.attr["_noinline"].b for function in functions) == 1

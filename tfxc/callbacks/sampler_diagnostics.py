@@ -5,7 +5,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tfxc.samplers import proposal_quality
-from tfxc.samplers.has_index import has_index
+from tfxc.samplers.mixture import has_index
 from tfxc.samplers.sampler import knows_counts
 from tfxc.step_clock import StepCallback, StepClock
 

@@ -9,7 +9,7 @@ from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
 from tfxc.layers.class_cache import cache_of
 from tfxc.samplers import DNS, Sampler
-from tfxc.samplers.has_index import has_index
+from tfxc.samplers.mixture import has_index
 from tfxc.step_clock import EPOCH, StepCallback, StepClock
 
 AUTO = "auto"

@@ -1,15 +1,14 @@
 """Points of the Extreme Classification Repository: reads and writes them, and makes batches of them.
 
-In the format of one file, the first line is ``num_points num_features num_labels``. Each point is a line
-``l1,l2,... f:v f:v ...``, whose labels or features may be missing. scikit-learn's reader of the related
-svmlight format refuses what real files hold (repeated or unordered ids, points without a label).
+scikit-learn's reader of the related svmlight format refuses what real files hold (repeated or unordered ids,
+points without a label).
 """
 
 import bz2
 import gzip
 import lzma
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
@@ -28,16 +27,15 @@ class LabeledPoints:
     """Sparse feature vectors with several labels each.
 
     Args:
-        features: sparse matrix [N, F], kept as CSR float32.
-        labels: sparse matrix [N, L], kept as CSR bool.
+        features: matrix [N, F], kept as CSR float32.
+        labels: matrix [N, L], kept as CSR bool.
 
     Raises:
         ValueError: for what are no matrices of numbers, or have ids outside their shape; if they differ in N,
             a label is negative, or a feature is infinite or NaN.
 
     Example:
-        >>> features = scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 0]]))
-        >>> points = LabeledPoints(features, scipy.sparse.csr_matrix([[True, True, False], [False] * 3]))
+        >>> points = LabeledPoints([[0, 2], [1, 0]], labels=[[1, 1, 0], [0, 0, 0]])
         >>> len(points), points.num_features, points.num_labels, points.label_counts().tolist()
         (2, 2, 3, [1, 1, 0])
     """
@@ -49,17 +47,13 @@ class LabeledPoints:
         features = _canonical(self.features, np.float32, "features")
         labels = _canonical(self.labels, bool, "labels")
         if features.shape[0] != labels.shape[0]:
-            raise ValueError(
-                f"features [N, F] and labels [N, L] must have a row for each of the N points, but have "
-                f"shapes {features.shape} and {labels.shape}."
-            )
+            shapes = f"{features.shape} and {labels.shape}"
+            raise ValueError(f"features and labels must have a row for each point, not shapes {shapes}.")
         bad = np.flatnonzero(~np.isfinite(features.data))
         if len(bad):
             point = np.searchsorted(features.indptr, bad[0], side="right") - 1
-            raise ValueError(
-                f"Features must be finite float32 numbers, but feature {features.indices[bad[0]]} of point "
-                f"{point} is {features.data[bad[0]]}."
-            )
+            own = f"feature {features.indices[bad[0]]} of point {point} is {features.data[bad[0]]}"
+            raise ValueError(f"Features must be finite float32 numbers, but {own}.")
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "labels", labels)
 
@@ -120,7 +114,7 @@ def read_extreme_classification(
 
     One file has a header ``num_points num_features num_labels`` and a line ``label,... id:value ...`` for
     each point. Two files hold the features and the labels, each as `read_sparse_matrix` reads it. Values of a
-    feature that is repeated in a line are added. Repeated labels count once.
+    repeated feature are added. Repeated labels count once.
 
     Args:
         path: the file of both, or of the features; ``.txt``, plain or packed. One of features may
@@ -139,27 +133,21 @@ def read_extreme_classification(
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
         >>> _ = path.write_text("2 3 4\\n0,3 1:0.5 2:1\\n 0:2\\n")
         >>> points = read_extreme_classification(path)
-        >>> points.features.toarray().tolist()
-        [[0.0, 0.5, 1.0], [2.0, 0.0, 0.0]]
-        >>> points.labels.toarray().astype(int).tolist()
-        [[1, 0, 0, 1], [0, 0, 0, 0]]
+        >>> points.features.toarray().tolist(), points.labels.toarray().astype(int).tolist()
+        ([[0.0, 0.5, 1.0], [2.0, 0.0, 0.0]], [[1, 0, 0, 1], [0, 0, 0, 0]])
 
     Reference:
         Bhatia et al., "The Extreme Classification Repository: Multi-label Datasets and Code", 2016.
     """
     if labels is None:
         if one_file(path).suffix in (".npz", ".npy"):
-            raise ValueError(
-                f"{path} holds features or labels alone: pass both files, labels= being the second."
-            )
+            raise ValueError(f"{path} holds features or labels alone: pass both files, one as labels=.")
         matrices, is_good = read_rows(LineReader(path, on_error), 2, first_id)
     else:
         (one, is_one), (other, is_other) = (read_matrix(own, on_error, first_id) for own in (path, labels))
         if one.shape[0] != other.shape[0]:
-            raise ValueError(
-                f"{path} holds {one.shape[0]} points, but {labels} those of {other.shape[0]}: they belong to "
-                "different sets."
-            )
+            sizes = f"{one.shape[0]} points and {other.shape[0]}"
+            raise ValueError(f"{path} and {labels} hold {sizes}: they belong to different sets.")
         matrices, is_good = [one, other], is_one & is_other
     return LabeledPoints(*(matrix if is_good.all() else matrix[is_good] for matrix in matrices))
 
@@ -169,13 +157,12 @@ def write_extreme_classification(path: str | os.PathLike[str], points: LabeledPo
 
     Args:
         path: the file; ``.gz``, ``.xz`` and ``.bz2`` compress it, and other packings are a ValueError.
-        points: N points of ``num_features`` features and ``num_labels`` labels.
+        points: N points.
 
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
-        >>> write_extreme_classification(path, LabeledPoints(
-        ...     scipy.sparse.csr_matrix(np.float32([[0, 0.5]])), scipy.sparse.csr_matrix([[True, True]])))
+        >>> write_extreme_classification(path, LabeledPoints([[0, 0.5]], [[1, 1]]))
         >>> path.read_text()
         '1 2 2\\n0,1 1:0.5\\n'
     """
@@ -197,6 +184,38 @@ def _split(matrix):
         yield matrix.indices[start:stop].tolist(), matrix.data[start:stop].tolist()
 
 
+def tfidf(train: LabeledPoints, *others: LabeledPoints) -> list[LabeledPoints]:
+    """Weights features as ``value · (log((1 + N) / (1 + n_f)) + 1)`` and scales each point to length 1.
+
+    ``n_f`` is the number of training points that have feature f. The other sets get the same weights.
+
+    Raises:
+        ValueError: if a set has another number of features than the training points.
+
+    Example:
+        >>> points = LabeledPoints([[1, 1], [0, 3]], labels=[[1], [1]])
+        >>> print(tfidf(points)[0].features.toarray().round(2))
+        [[0.81 0.58]
+         [0.   1.  ]]
+
+    Reference: Salton, Buckley, "Term-weighting approaches in automatic text retrieval", 1988.
+    """
+    for points in (train, *others):
+        require_points(points)
+    widths = [points.num_features for points in (train, *others)]
+    if len(set(widths)) > 1:
+        raise ValueError(f"All sets must have the same number of features, but have {widths}.")
+    counts = np.bincount(train.features.indices[train.features.data != 0], minlength=train.num_features)
+    weight = np.log((1 + len(train)) / (1 + counts)) + 1
+    weighted = []
+    for points in (train, *others):
+        features = points.features @ scipy.sparse.diags(weight)
+        length = np.sqrt(np.asarray(features.multiply(features).sum(1)).ravel())
+        features = scipy.sparse.diags(1 / np.where(length > 0, length, 1)) @ features
+        weighted.append(replace(points, features=scipy.sparse.csr_matrix(features, dtype=np.float32)))
+    return weighted
+
+
 def classification_dataset(
     points: LabeledPoints,
     batch_size: int,
@@ -207,8 +226,7 @@ def classification_dataset(
     """Returns batches ``({"ids", "values"}, labels)`` for ``tfxc.layers.EmbeddingBag`` and the losses.
 
     ``ids`` int32 and ``values`` float32 [B, F'], and ``labels`` int32 [B, P], are padded with -1 (values with
-    0) to the longest row of the batch. An exported model accepts them as they are, whereas a sparse input
-    would become a dense [B, F]. The last batch may be smaller.
+    0) to the longest row of the batch. The last batch may be smaller.
 
     Args:
         points: N points.
@@ -223,8 +241,7 @@ def classification_dataset(
         ValueError: if there is no point, for a batch_size below 1, or a pair outside the points and labels.
 
     Example:
-        >>> points = LabeledPoints(scipy.sparse.csr_matrix(np.float32([[0, 2], [1, 3]])),
-        ...                        scipy.sparse.csr_matrix([[True, False], [False, False]]))
+        >>> points = LabeledPoints([[0, 2], [1, 3]], labels=[[1, 0], [0, 0]])
         >>> inputs, labels = next(iter(classification_dataset(points, 2, seed=None)))
         >>> inputs["ids"].numpy().tolist(), inputs["values"].numpy().tolist(), labels.numpy().tolist()
         ([[1, -1], [0, 1]], [[2.0, 0.0], [1.0, 3.0]], [[0], [-1]])

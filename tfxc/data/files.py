@@ -16,11 +16,8 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}  # as Arrow calls them
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}  # what begins none of UTF-8
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".7z", ".rar")
-_KINDS = {
-    **dict.fromkeys((".parquet", ".parq"), "parquet"),
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
-    **dict.fromkeys((".csv", ".tsv", ".inter", ".txt"), "csv"),
-}
+_KINDS = {".parquet": "parquet", ".parq": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+_KINDS |= dict.fromkeys((".csv", ".tsv", ".inter", ".txt"), "csv")
 DAMAGED = (pa.ArrowException, OSError, EOFError, lzma.LZMAError)  # what reading a damaged file raises
 _logger = logging.getLogger(__name__)
 
@@ -60,11 +57,15 @@ class File:
         return self.system.open_input_file(self.path)
 
     def as_utf8(self, encoding: str | None, raw: pa.NativeFile | None = None) -> pa.NativeFile:
-        """Opens it, or what `open` returned, as a stream in UTF-8, unpacked as content or suffix tell.
-
-        Raises ValueError for an unknown encoding.
-        """
-        encoding, stream = known_encoding(encoding), raw or self.open()
+        """Opens it, or what `open` returned, as a stream in UTF-8, unpacked as content or suffix tell."""
+        try:
+            name = "utf-8" if encoding is None else codecs.lookup(encoding).name
+            "".encode(name)  # "base64" is a codec, too
+        except (LookupError, TypeError) as error:
+            raise ValueError(
+                f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
+            ) from error
+        stream = raw or self.open()
         head = stream.read(6)
         stream.seek(0)
         packing = next((_MAGIC[own] for own in _MAGIC if head.startswith(own)), _PACKED.get(self.packing))
@@ -72,26 +73,11 @@ class File:
             stream = pa.PythonFile(lzma.LZMAFile(stream))  # noqa: SIM115
         elif packing:
             stream = pa.CompressedInputStream(stream, packing)
-        return stream if encoding is None else pa.transcoding_input_stream(stream, encoding, "utf-8")
-
-
-def known_encoding(encoding: str | None) -> str | None:
-    """Returns the usual name of an encoding, None for UTF-8; ValueError for one that is none of text."""
-    try:
-        name = "utf-8" if encoding is None else codecs.lookup(encoding).name
-        "".encode(name)  # "base64" is a codec, too
-    except (LookupError, TypeError) as error:
-        raise ValueError(
-            f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
-        ) from error
-    return None if name == "utf-8" else name
+        return stream if name == "utf-8" else pa.transcoding_input_stream(stream, name, "utf-8")
 
 
 def one_file(path) -> File:
-    """Returns the file of a path or URI, which need not exist.
-
-    Raises ValueError for anything but a path, and for a folder.
-    """
+    """Returns the file of a path or URI, which need not exist; ValueError for a folder, and for no path."""
     file = _located(path)
     if file.system.get_file_info(file.path).type == pyarrow.fs.FileType.Directory:
         raise ValueError(f"{path} is a folder: pass one file, or the folder to tfxc.data.from_frame.")
@@ -102,8 +88,7 @@ def find_files(source) -> list[File]:
     """Returns the files of a path, URI, pattern such as `part-*.parquet`, folder, or list of these, in order.
 
     In a folder, the files of one kind count: Parquet files by their suffix if there are any, or else those of
-    text, or else files without a suffix. Names that begin with "_" or "." do not count. A missing file raises
-    FileNotFoundError; a folder of nothing, an empty list or another scheme ValueError.
+    text, or else files without a suffix. Names that begin with "_" or "." do not count.
     """
     if isinstance(source, list | tuple):
         found = [file for part in source for file in find_files(part)]
@@ -111,9 +96,7 @@ def find_files(source) -> list[File]:
             raise ValueError("frame is an empty list: pass at least one path.")
         path, count = Counter(file.path for file in found).most_common(1)[0]
         if count > 1:
-            raise ValueError(
-                f"{path} is there {count} times, and its rows would count so often: pass it once."
-            )
+            raise ValueError(f"{path} is there {count} times, and so would be its rows: pass it once.")
         return found
     file = _located(source)
     kind = file.system.get_file_info(file.path).type
@@ -149,8 +132,7 @@ def _located(path) -> File:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
             f"{path} cannot be opened ({str(error).splitlines()[0]}): pass a path on a disk, or a URI as "
-            "text with one of pyarrow's schemes, file://, s3://, gs:// or hdfs://; copy other data to a disk "
-            "first."
+            "text with one of pyarrow's schemes, file://, s3://, gs:// or hdfs://."
         ) from error
     return File(inside, system)
 

@@ -1,11 +1,10 @@
 """k-core filtering: keeps only users and items with enough interactions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tfxc.arguments import positive_int
-from tfxc.data.names import Names
 from tfxc.data.sequences import Sequences, require_sequences
 from tfxc.data.vocabulary import Vocabulary
 
@@ -28,17 +27,15 @@ class CoreReport:
 def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[Sequences, CoreReport]:
     """Drops rare items and users with few interactions repeatedly until every remaining one has enough.
 
-    The result is the largest part in which every sequence has at least `min_user` items and every item
-    occurs at least `min_item` times (repeats count). It does not depend on the order of dropping. Class ids
-    are renumbered without gaps, in their old order.
+    Class ids are renumbered without gaps, in their old order.
 
     Args:
         sequences: the interactions.
-        min_user: fewest interactions of a user, at least 1.
+        min_user: fewest interactions of a user (repeats count), at least 1.
         min_item: fewest interactions with an item, at least 1.
 
     Returns:
-        The filtered sequences with their own vocabulary, and a report of what was dropped.
+        The largest such part of the sequences, with its own vocabulary, and a report of what was dropped.
 
     Raises:
         ValueError: if a minimum is below 1, or nothing is left.
@@ -66,23 +63,11 @@ def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[
             break
         kept = kept[enough]
     if not len(kept):
-        raise ValueError(
-            f"No interaction is left with min_user={min_user} and min_item={min_item}: lower one of them."
-        )
+        raise ValueError(f"No interaction is left with min_user={min_user}, min_item={min_item}: lower one.")
     num_users, num_items = (int((counts == 0).sum()) for counts in (user_counts, item_counts))
     report = CoreReport(num_users, num_items, len(items) - len(kept), num_rounds)
-    return _subset(sequences, kept, user_counts, item_counts), report
-
-
-def _subset(sequences, kept, user_counts, item_counts) -> Sequences:
-    kept_users, kept_items = np.flatnonzero(user_counts), np.flatnonzero(item_counts)
-    new_ids = np.cumsum(item_counts > 0) - 1
-    user_ids, times, vocabulary = sequences.user_ids, sequences.times, sequences.vocabulary
-    return Sequences(
-        new_ids[sequences.items[kept]],
-        np.concatenate([[0], np.cumsum(user_counts[kept_users])]),
-        Vocabulary(vocabulary.names[kept_items], vocabulary.normalize),
-        None if user_ids is None else Names(user_ids)[kept_users],
-        None if times is None else times[kept],
-        {name: column.take(kept) for name, column in sequences.columns.items()},
-    )
+    left = np.flatnonzero(user_counts)
+    core = sequences._at(kept, np.concatenate([[0], np.cumsum(user_counts[left])]), left)
+    new_ids, old = np.cumsum(item_counts > 0) - 1, sequences.vocabulary
+    vocabulary = Vocabulary(old.names[np.flatnonzero(item_counts)], old.normalize)
+    return replace(core, items=new_ids[core.items], vocabulary=vocabulary), report

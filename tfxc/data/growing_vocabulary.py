@@ -1,5 +1,6 @@
 """A vocabulary that takes names in while a model trains, and lets the least used go when it is full."""
 
+import copy
 import json
 import os
 from collections import deque
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
 from tfxc.arguments import local_path, positive_int, real_number
@@ -78,7 +80,7 @@ class GrowingVocabulary(Vocabulary):
         self.owner = _no_model  # a weak reference to the model that trains it
         self._trained = _Rows(self.capacity, self.half_life)
         self._changes: deque[_Change] = deque()
-        self._num_followed = 0
+        self._num_followed = self._num_starts = 0
 
     def get_config(self) -> dict[str, Any]:
         """The arguments by which another is made alike, without names."""
@@ -124,17 +126,20 @@ class GrowingVocabulary(Vocabulary):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what `state` gave."""
-        self._trained = _Rows(self.capacity, self.half_life)
-        self._trained.fill(json.loads(bytes(state["names"])), state["scores"], state["num_uses"])
-        self.num_given.assign(len(self._trained.names))
+        self._take_over(json.loads(bytes(state["names"])), state["scores"], state["num_uses"])
+
+    def _take_over(self, names, scores, num_uses):
+        self._trained = _Rows(self.capacity, self.half_life, names, scores, num_uses)
+        self.num_given.assign(len(names))
         self._forget_changes()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes names and counts to a file of JSON, which replaces an older one at once."""
-        state = self.state()
-        text = {"config": self.get_config(), "names": self._rows.names, "num_uses": state["num_uses"]}
+        rows = self._rows
+        saved = {"config": self.get_config(), "names": rows.names, "num_uses": rows.num_uses}
+        saved["scores"] = rows.scores[: len(rows.names)].tolist()
         with atomic_write(path) as aside, open(aside, "w", encoding="utf-8") as file:
-            json.dump({**text, "scores": state["scores"].tolist()}, file, ensure_ascii=False)
+            json.dump(saved, file, ensure_ascii=False)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "GrowingVocabulary":
@@ -147,8 +152,7 @@ class GrowingVocabulary(Vocabulary):
             scores = np.array(saved["scores"], np.float64)
             if not len(set(names)) == len(scores) == len(names) <= loaded.capacity:
                 raise ValueError(f"{len(set(names))} names, {len(scores)} counts, {loaded.capacity} rows")
-            names = np.frombuffer(json.dumps(names).encode(), np.uint8)
-            loaded.restore({"names": names, "scores": scores, "num_uses": saved["num_uses"]})
+            loaded._take_over(names, scores, saved["num_uses"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"{path} is no GrowingVocabulary, or is damaged ({error!r}): write it again by "
@@ -159,9 +163,7 @@ class GrowingVocabulary(Vocabulary):
     def encoded(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Batches with ids in place of names, for `evaluate` and `predict`; an unknown name is padding.
 
-        The names are those of the moment at which a batch is read.
-
-        Raises ValueError for data without a dense tensor of strings.
+        The names are those of the moment at which a batch is read. Raises ValueError for other data.
         """
         return dataset.map(lambda *batch: _with_ids(batch, self._known, dataset))
 
@@ -169,9 +171,8 @@ class GrowingVocabulary(Vocabulary):
         """Batches with ids in place of names, of which new ones get rows: what `fit` makes of its data.
 
         The input "new_classes" of a batch tells which rows have other names from there on. Each time the
-        dataset is read, it begins with the names as after the last step of training.
-
-        Raises ValueError as `encoded`, for labels that are no names, and other inputs than a tensor or dict.
+        dataset is read, it begins with the names as after the last step of training. Raises ValueError for
+        inputs or labels that are no names, and other inputs than a tensor or dict.
         """
 
         def begin(_):
@@ -184,11 +185,9 @@ class GrowingVocabulary(Vocabulary):
 
     def _begin(self):
         """Starts anew with the names as after the last step; returns the number of this start."""
-        rows = self._rows
-        self._scout = _Rows(self.capacity, self.half_life)
-        self._scout.fill(list(rows.names), rows.scores[: len(rows.names)], rows.num_uses)
+        self._scout = copy.deepcopy(self._rows)
         self._forget_changes()
-        self._num_starts = getattr(self, "_num_starts", 0) + 1
+        self._num_starts += 1
         return np.int64(self._num_starts)
 
     def _forget_changes(self):
@@ -226,22 +225,15 @@ class _Rows:
     name was used. It orders rows as counts that halve every `half_life` do, but changes with uses alone.
     """
 
-    def __init__(self, capacity, half_life):
+    def __init__(self, capacity, half_life, names=(), scores=(), num_uses=0):
         self.capacity, self.half_life = capacity, half_life
-        self.ids, self.names, self.num_uses = {}, [], 0
-        self.scores = np.full(capacity, -np.inf)
-
-    def fill(self, names, scores, num_uses):
-        """Takes over names, their scores, and the time, in uses."""
-        self.names, self.num_uses = names, int(num_uses)
+        self.names, self.num_uses = list(names), int(num_uses)
         self.ids = {name: row for row, name in enumerate(names)}
+        self.scores = np.full(capacity, -np.inf)
         self.scores[: len(names)] = scores
 
     def taken(self, names, counts):
-        """Gives each of n distinct names a row; returns the `_Change`.
-
-        Raises ValueError for more names than rows.
-        """
+        """Gives each of n distinct names a row; returns the `_Change`."""
         if len(names) > self.capacity:
             raise ValueError(
                 f"A batch holds {len(names)} distinct names, but the vocabulary has {self.capacity} rows: "
@@ -279,30 +271,19 @@ class _Rows:
 
 
 def _distinct(names):
-    """For bytes [M] the position of each among the n distinct names, n for an empty one; names and counts.
-
-    Raises ValueError for a name that is not UTF-8.
-    """
+    """For bytes [M] the position of each among n distinct names, -1 for an empty one; names and counts."""
     try:
-        encoded = pa.array(names, pa.large_binary()).cast(pa.large_string()).dictionary_encode()
+        encoded = pa.array(names, pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid as error:
         bad = next(name for name in names if name.decode(errors="ignore").encode() != name)
         raise ValueError(f"The name {bad!r} is not UTF-8: encode the names so, or in Base64.") from error
-    indices, distinct = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-    counts = np.bincount(indices, minlength=len(distinct))
-    if "" in distinct:
-        empty = distinct.index("")
-        del distinct[empty]
-        counts = np.delete(counts, empty)
-        indices = np.where(indices == empty, len(distinct), indices - (indices > empty))
-    return indices, distinct, counts
+    encoded = pc.if_else(pc.equal(encoded, ""), None, encoded).dictionary_encode()
+    indices, distinct = encoded.indices.fill_null(-1).to_numpy(), encoded.dictionary.to_pylist()
+    return indices, distinct, np.bincount(indices[indices >= 0], minlength=len(distinct))
 
 
 def _with_ids(batch, ids_of, dataset, *start):
-    """A batch of a dataset with ids in place of names, as `ids_of(names, *start)` gives them.
-
-    With a start, the inputs hold the ids of new names, too, and labels must be names.
-    """
+    """A batch with ids in place of names, as `ids_of(names, *start)` gives them; with a start, new ones."""
     x, *rest = batch
     parts, num_inputs = tf.nest.flatten(batch), len(tf.nest.flatten(x))
     places = [place for place, part in enumerate(parts) if tf.is_tensor(part) and part.dtype == tf.string]
@@ -321,10 +302,11 @@ def _with_ids(batch, ids_of, dataset, *start):
         arrays, start = arrays[: len(offsets)], arrays[len(offsets) :]
         flat = np.concatenate([array.reshape(-1) for array in arrays])
         ids, new = ids_of(flat, *start)
-        ids = np.split(np.asarray(ids, np.int32), np.cumsum([array.size for array in arrays])[:-1])
+        sizes = [array.size for array in arrays]
+        ids = np.asarray(ids, np.int32) + np.repeat(np.int32(offsets), sizes)
+        ids = np.split(ids, np.cumsum(sizes)[:-1])
         shaped = [own.reshape(array.shape) for own, array in zip(ids, arrays, strict=True)]
-        shifted = [own + np.int32(offset) for own, offset in zip(shaped, offsets, strict=True)]
-        return [*shifted, np.asarray(new, np.int32)]
+        return [*shaped, np.asarray(new, np.int32)]
 
     *ids, new = tf.numpy_function(encode, [*named, *start], [tf.int32] * (len(named) + 1))
     for place, own in zip(places, ids, strict=True):

@@ -1,19 +1,25 @@
-"""Encodes the rows of a table of interactions as arrays of ids, times and numbers, block by block."""
+"""Makes sequences of a table of interactions: encodes it block by block, and then groups it by user."""
 
-from collections.abc import Iterator, Mapping
+import logging
+import os
+import time as clock
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from tfxc.data.bad_rows import BadRows
-from tfxc.data.choices import Choices
-from tfxc.data.column import MISSING
-from tfxc.data.name_encoder import NameEncoder, decoded, is_text
-from tfxc.data.quotes import line_break_in, num_line_ends
-from tfxc.data.table import Table
+from tfxc.arguments import one_of, seed_int
+from tfxc.data.describe import warn_of
+from tfxc.data.grouping import GroupedColumns, GroupedFiles
+from tfxc.data.line_reader import num_line_ends
+from tfxc.data.name_encoder import NameEncoder, decoded, holds_text, line_break
+from tfxc.data.sequence_folder import open_sequences, scratch, write_sequences
+from tfxc.data.sequences import MISSING, Column, Sequences
+from tfxc.data.table import BadRows, Table
 from tfxc.data.times import TimeColumn
 from tfxc.data.vocabulary import Vocabulary, require_vocabulary
 
@@ -21,69 +27,117 @@ _Reasons = dict[int, str | None]  # by position, why a row is bad; None for one 
 _ROWS_PER_BLOCK = 1 << 20
 _READ_AHEAD = 2  # batches
 _LONG = 1 << 23  # rows for which a progress bar is shown, and that take much memory
+_logger = logging.getLogger(__name__)
 
 
-class InteractionTable:
-    """Encodes a table: users, items and categories become ids, in order of first appearance.
+@dataclass(frozen=True)
+class Choices:
+    """What the data alone cannot settle, and the caller of a reader decides, see ``from_frame``."""
+
+    ties: str | None = None
+    seed: int = 0
+    missing: Iterable[str] = ()
+    time_format: str | None = None
+
+    def __post_init__(self):
+        one_of(self.ties, "ties", (None, "order", "random"))
+        seed_int(self.seed)
+        names = tuple(self.missing) if isinstance(self.missing, Iterable) else (None,)
+        if isinstance(self.missing, str) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f'missing must be several texts, such as ("NULL", ""), but is {self.missing!r}.')
+        object.__setattr__(self, "missing", names)  # a generator gives them once
+
+
+def time_columns(time: str | tuple[str, str] | None) -> tuple[str, ...]:
+    """Returns the names of the columns of times; ValueError for what is neither None, a name nor a pair."""
+    names = () if time is None else tuple(time) if isinstance(time, list | tuple) else (time,)
+    if len(names) > 2 or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"time must be a column, or a pair, the day and the time of day, but is {time!r}.")
+    return names
+
+
+def table_sequences(
+    table: Table,
+    user: str,
+    item: str,
+    time: tuple[str, ...],
+    bad: BadRows,
+    choices: Choices,
+    vocabulary: Vocabulary | None = None,
+    columns: Mapping[str, Vocabulary | None] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> Sequences:
+    """Returns one sequence a user, oldest first, in memory or in a folder, and warns of likely mistakes.
 
     The names of a user, an item, the times (none, one, or a day and a time of day) and further columns are
     those of the table. A vocabulary, or None, gives the ids of items, and of each further column. `bad`
-    collects the bad rows. Raises ValueError for a column whose type does not fit its role.
+    collects the bad rows.
     """
+    start = clock.perf_counter()
+    rows = _InteractionTable(table, user, item, time, vocabulary, columns or {}, bad, choices)
+    shuffle = choices.seed if choices.ties == "random" else None
+    if directory is None:
+        sequences = rows.grouped(GroupedColumns(shuffle))
+    else:
+        with scratch(directory) as folder:
+            write_sequences(directory, rows.grouped(GroupedFiles(folder, shuffle)))
+        sequences = open_sequences(directory)
+    _logger.info("%s: %r in %.0f s", table.name, sequences, clock.perf_counter() - start)
+    if rows.num_left_out:
+        _logger.info("%s: %d rows without a user, item or time were left out", table.name, rows.num_left_out)
+    warn_of(sequences, table.name, choices.ties is not None, choices.time_format is not None)
+    return sequences
 
-    def __init__(
-        self,
-        table: Table,
-        user: str,
-        item: str,
-        time: tuple[str, ...],
-        vocabulary: Vocabulary | None,
-        columns: Mapping[str, Vocabulary | None],
-        bad: BadRows,
-        choices: Choices,
-    ):
+
+class _InteractionTable:
+    """Encodes a table: users, items and categories become ids, in order of first appearance."""
+
+    def __init__(self, table, user, item, time, vocabulary, columns, bad, choices):
         missing = pa.array(list(choices.missing), pa.large_string())
 
         def kind(name):
             return table.schema.field(name).type
 
-        def encoder(name, known):
-            return NameEncoder(name, kind(name), known, missing, table.is_text)
-
         require_vocabulary(vocabulary)
         self._table, self._bad = table, bad
         self._user, self._item, self._time = user, item, time
         self._roles = {user: "user id", item: "item id"} | dict.fromkeys(time, "time")
-        self.users, self.items = encoder(user, None), encoder(item, vocabulary)
-        self._vocabulary = vocabulary
+        self._given: dict[str, Vocabulary | None] = {user: None, item: vocabulary} | columns
         self._times = TimeColumn(time, list(map(kind, time)), choices.time_format, missing) if time else None
-        # The name of each further column's array in a block.
-        self.keys = {name: f"column{number}" for number, name in enumerate(columns)}
-        self._given = columns
-        self._encoders = {user: self.users, item: self.items} | {
-            name: encoder(name, given)
-            for name, given in columns.items()
-            if given is not None or not is_number(kind(name))
+        # The column of each array of a block but for the times.
+        self._columns = {f"column{number}": name for number, name in enumerate(columns)}
+        self._columns |= {"users": user, "items": item}
+        self._encoders = {
+            name: NameEncoder(name, kind(name), given, missing, table.is_text)
+            for name, given in self._given.items()
+            if name in self._roles or given is not None or not is_number(kind(name))
         }
         self.num_left_out = 0  # rows without a user, item or time, spelled as missing, so far
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The given class ids, or those of all items; complete after the last block."""
-        return Vocabulary(self.items.names()) if self._vocabulary is None else self._vocabulary
+    def grouped(self, store: GroupedColumns | GroupedFiles) -> Sequences:
+        """Returns the sequences of the good rows, which a store groups."""
+        for block in self._blocks():
+            store.append(block)
+            del block  # before the next block is made
+        pa.default_memory_pool().release_unused()
+        offsets, arrays = store.grouped(len(self._encoders[self._user]))
 
-    def vocabulary_of(self, column: str) -> Vocabulary | None:
-        """Returns the categories of a further column, or None for numbers; complete after the last block."""
-        given = self._given[column]
-        if given is not None or column not in self._encoders:
-            return given
-        return Vocabulary(self._encoders[column].names())
+        def vocabulary_of(name) -> Vocabulary:
+            given = self._given[name]
+            return Vocabulary(self._encoders[name].names()) if given is None else given
 
-    def blocks(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the good rows as arrays: "users", "items", perhaps "times", and `keys[name]` of the others.
+        columns = {
+            name: Column(arrays[key], vocabulary_of(name) if name in self._encoders else None)
+            for key, name in self._columns.items()
+            if name not in (self._user, self._item)
+        }
+        users = self._encoders[self._user].names()
+        return Sequences(
+            arrays["items"], offsets, vocabulary_of(self._item), users, arrays.get("times"), columns
+        )
 
-        At the end it raises ValueError for bad rows, unless they are to be skipped, or if no row is good.
-        """
+    def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the good rows as arrays: "users", "items", perhaps "times", and those of other columns."""
         num_rows = num_good = 0
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
             for futures in self._condensed_blocks(pool):
@@ -102,6 +156,7 @@ class InteractionTable:
     def _condensed_blocks(self, pool) -> Iterator[list[Future]]:
         """Yields blocks of condensed batches, which are read ahead while others are condensed."""
         num_rows, waiting = 0, []
+        users, items = self._encoders[self._user], self._encoders[self._item]
         is_long = self._table.has_bar and (self._table.num_rows is None or self._table.num_rows > _LONG)
         quiet = None if is_long else True  # None: show the bar on a terminal only
         with tqdm(total=self._table.num_rows, unit=" rows", unit_scale=True, disable=quiet) as bar:
@@ -112,7 +167,7 @@ class InteractionTable:
                 num_rows += len(batch)
                 bar.update(len(batch))
                 # Each block hashes all known names again, so it should hold more rows than names.
-                num_names = max(len(self.users), len(self.items))
+                num_names = max(len(users), len(items))
                 if num_rows >= max(_ROWS_PER_BLOCK, min(2 * num_names, _LONG), num_names):
                     del batch  # free it before the next batch is read
                     yield waiting
@@ -125,41 +180,37 @@ class InteractionTable:
         arrays: list[pa.Array] = []
         reasons: _Reasons = {}
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            is_id, why = name in (self._user, self._item), {}
             if name in self._encoders:
                 array, why = self._encoders[name].condense(array)
-                is_id = name in (self._user, self._item)
-                if is_id and array.null_count:
-                    why = dict.fromkeys(np.flatnonzero(array.is_null()).tolist(), "is empty") | why
-                for position, own in why.items():
-                    if is_id or own is not None:  # a category may be missing
-                        reasons.setdefault(position, own and f"the {self._roles.get(name, name)} {own}")
-            elif name in self._time and is_text(array.type):
+            elif name in self._time and holds_text(array.type):
                 array, why = decoded(array)
-                for position, own in why.items():
-                    reasons.setdefault(position, f"the time {own}")
+            if is_id and array.null_count:
+                why = dict.fromkeys(np.flatnonzero(array.is_null()).tolist(), "is empty") | why
+            for position, own in why.items():
+                if is_id or own is not None:  # a category may be missing
+                    reasons.setdefault(position, own and f"the {self._roles.get(name, name)} {own}")
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, batch.schema.names), reasons
 
     def _encoded(self, pool, block: pa.Table, reasons: _Reasons, first_row: int) -> dict[str, np.ndarray]:
         arrays = {}
-        texts = {name: block[name] for name in self._encoders}
         of_times: _Reasons = {}
         if self._times is not None:
             arrays["times"], of_times = self._times.times(*(block[name] for name in self._time))
-            if of_times:
-                texts |= {name: block[name].dictionary_encode() for name in self._time}
-        for name, column in texts.items() if self._table.is_text else ():
-            for position, number in _line_ends(column):
-                what = line_break_in(self._roles.get(name, name))
-                reasons.setdefault(position, f"{what} (line breaks: {number})")
-        if self._vocabulary is not None:
-            arrays["items"] = self.items.encode(block[self._item].chunks)
-            for position in np.flatnonzero(arrays["items"] >= len(self._vocabulary)).tolist():
+            for position in of_times if self._table.is_text else ():
+                text = " ".join(str(block[name][position]) for name in self._time)
+                if num_line_ends(text):
+                    of_times[position] = f"the time {line_break(text)}"
+        known = self._given[self._item]
+        if known is not None:
+            arrays["items"] = self._encoders[self._item].encode(block[self._item].chunks)
+            for position in np.flatnonzero(arrays["items"] >= len(known)).tolist():
                 unknown = block[self._item][position].as_py()
-                other = self._vocabulary.other_spelling(unknown)
+                other = known.other_spelling(unknown)
                 reasons.setdefault(position, f"the item {unknown!r} is not in the vocabulary{other}")
         reasons = {**of_times, **reasons}
-        for name, key in self.keys.items():
+        for key, name in self._columns.items():
             if name not in self._encoders:
                 arrays[key], is_bad = _numbers(block[name])
                 for position in np.flatnonzero(is_bad).tolist():
@@ -168,17 +219,16 @@ class InteractionTable:
         if reasons:
             block, arrays = self._without(reasons, block, arrays, first_row)
         # Hashing releases Python's lock, so the columns run in parallel.
-        names = {"users": self._user, "items": self._item, **{key: name for name, key in self.keys.items()}}
         ids = {
             key: pool.submit(_tidily, self._encoders[name].encode, block[name].chunks)
-            for key, name in names.items()
+            for key, name in self._columns.items()
             if key not in arrays
         }
         arrays |= {key: future.result() for key, future in ids.items()}
-        for name, given in self._given.items():
-            if given is not None:
-                ids_of = arrays[self.keys[name]]
-                ids_of[ids_of >= len(given)] = MISSING
+        for key, name in self._columns.items():
+            given = self._given[name]
+            if given is not None:  # a category may be another one
+                arrays[key][arrays[key] >= len(given)] = MISSING
         return arrays
 
     def _without(self, reasons, block, arrays, first_row):
@@ -217,17 +267,6 @@ def _tidily(function, *args):
         return function(*args)
     finally:
         pa.default_memory_pool().release_unused()
-
-
-def _line_ends(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """Yields the positions of condensed names with line ends, and the number of line ends."""
-    start = 0
-    for chunk in column.chunks:
-        has_break = pc.match_substring_regex(chunk.dictionary, "[\r\n]")
-        if pc.any(has_break).as_py():
-            for position in np.flatnonzero(has_break.take(chunk.indices).fill_null(False)).tolist():
-                yield start + position, num_line_ends(chunk[position].as_py())
-        start += len(chunk)
 
 
 def is_number(kind: pa.DataType) -> bool:

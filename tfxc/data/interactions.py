@@ -1,17 +1,20 @@
-"""Interaction logs as text, read line by line: `user item [time]` a line, or CSV with a header."""
+"""Logs as text, read line by line: `user item [time]`, CSV with a header, or a whole sequence a line."""
 
 import itertools
+import operator
 import os
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from tfxc.data.choices import Choices
-from tfxc.data.findings import warn_of_header
-from tfxc.data.headers import (
+from tfxc.data.describe import warn_of, warn_of_header
+from tfxc.data.interaction_table import Choices, table_sequences, time_columns
+from tfxc.data.line_reader import (
     USER_NAMES,
+    LineReader,
     delimiter_hint,
     delimiter_of,
     is_typed,
@@ -20,11 +23,9 @@ from tfxc.data.headers import (
     plain_names,
     warn_of_lists,
 )
-from tfxc.data.line_reader import LineReader
 from tfxc.data.sequences import Sequences
 from tfxc.data.table import ROWS_PER_BATCH, Table
-from tfxc.data.table_sequences import table_sequences, time_columns
-from tfxc.data.vocabulary import Vocabulary
+from tfxc.data.vocabulary import Vocabulary, name_ids
 from tfxc.data.warn import warn
 
 # Names of columns, as `normalized` returns them.
@@ -48,10 +49,9 @@ def read_interactions(
 ) -> Sequences:
     """Reads a log with one interaction a line into one sequence a user, oldest first.
 
-    With a time column, each user's items are sorted by time. A log that runs newest first thus comes out
-    oldest first. Without a time column the order of the file counts. Ids may be any strings. Users, and items
-    unless a `vocabulary` is given, are numbered in order of first appearance. Times become seconds since
-    1970, float64. Blank lines are ignored.
+    Without a time column the order of the file counts. Ids may be any strings. Users, and items unless a
+    `vocabulary` is given, are numbered in order of first appearance. Times become seconds since 1970, also
+    where they are dates. Blank lines are ignored.
 
     Args:
         path: the file or its URI, plain or packed, such as `.gz`.
@@ -61,14 +61,12 @@ def read_interactions(
             types, as RecBole writes it (`user_id:token`), is left out with a warning.
         delimiter: string between the fields; None splits at white space.
         vocabulary: class ids to use; a line with an item outside it is a bad line.
-        on_error: `"raise"` (any bad line is an error), or `"skip"` to leave bad lines out with one warning
-            that counts and names them.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
         ties, seed, missing, encoding, time_format: see `from_frame`.
 
     Raises:
-        ValueError: for bad lines (wrong number of fields, an empty id, a time that is neither a finite number
-            nor an ISO 8601 date, bytes that are not UTF-8), with the first ten and their number; for a file
-            without any interaction; for options of another kind.
+        ValueError: for bad lines (wrong number of fields, an empty id, no time, bytes that are not UTF-8),
+            with the first ten and their number; for a file without any interaction; for other options.
 
     Example:
         >>> import pathlib, tempfile
@@ -92,10 +90,11 @@ def read_interactions(
         )
         first = None
     while layout is None and first is not None:
-        try:
-            layout = _inferred_layout(first)
-        except ValueError as error:
-            lines.reject(error)
+        if len(first) in (2, 3):
+            layout = _layout(("user", "item", "time")[: len(first)])
+        else:
+            told = f"found {len(first)} fields, expected user item [time]; name other columns"
+            lines.reject(told + delimiter_hint(first))
             first = next(records, None)
     names, positions = layout or _layout(("user", "item"))
     if first is not None:
@@ -123,8 +122,7 @@ def read_csv(
     """Reads a CSV file with one interaction a record into one sequence a user, oldest first.
 
     Like `read_interactions`, but the first record names the columns, and fields may be quoted. Blanks around
-    a name do not count, also inside quotes, nor do types of RecBole in the header: `user_id` finds
-    `user_id:token`.
+    a name do not count, nor do types of RecBole in the header: `user_id` finds `user_id:token`.
 
     Args:
         path: the file or its URI, plain or packed, such as `.gz`.
@@ -136,8 +134,8 @@ def read_csv(
 
     Raises:
         ValueError: for a missing column; for bad records (those of `read_interactions`, broken quotes, or a
-            line break in a user or item), by the number of the record's last line, with all of its lines in
-            the reason; for a file without any interaction; for options of another kind.
+            line break in a user or item), by the number of their last line; for a file without any
+            interaction; for other options.
 
     Example:
         >>> import pathlib, tempfile
@@ -170,6 +168,7 @@ def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequenc
     roles = ["user", "item", "time", "time of day"][: len(positions)]
     schema = pa.schema([(role, pa.large_string()) for role in roles])
     skipped: list[int] = []  # lines from 0
+    chosen = operator.itemgetter(*positions)  # tuples of texts cost the garbage collector less than lists
 
     def rows():
         last = 0  # the line before, from 1
@@ -180,7 +179,7 @@ def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequenc
                 continue
             skipped.extend(range(last, lines.number - 1))
             last = lines.number
-            yield [record[position] for position in positions]
+            yield chosen(record)
         skipped.extend(range(last, lines.number))
 
     def batches():
@@ -199,11 +198,8 @@ def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequenc
 def _layout(columns: Sequence[str]):
     """Returns names of columns, and the positions of the user, the item and the times."""
     columns = tuple(columns)
-    for name, most in (("user", 1), ("item", 1), ("time", 2)):
-        if columns.count(name) > most or (name != "time" and name not in columns):
-            raise ValueError(
-                f"columns must name 'user' and 'item' once, 'time' at most twice; got {columns}."
-            )
+    if not columns.count("user") == columns.count("item") == 1 or columns.count("time") > 2:
+        raise ValueError(f"columns must name 'user' and 'item' once, 'time' at most twice; got {columns}.")
     times = [position for position, name in enumerate(columns) if name == "time"]
     return columns, [columns.index("user"), columns.index("item"), *times]
 
@@ -217,13 +213,6 @@ def _typed_layout(header):
         return _layout(own)
     except ValueError as error:
         raise ValueError(f"The columns {names} do not tell the user and the item: pass columns=.") from error
-
-
-def _inferred_layout(fields):
-    if len(fields) not in (2, 3):
-        hint = delimiter_hint(fields)
-        raise ValueError(f"found {len(fields)} fields, expected user item [time]; name other columns{hint}")
-    return _layout(("user", "item", "time")[: len(fields)])
 
 
 def _warn_of_header(path, fields, columns, positions):
@@ -245,3 +234,101 @@ def _warn_of_header(path, fields, columns, positions):
             f"The column {like_times[0]!r} is not used, and the order of the file counts: name it 'time' to "
             "sort each user's items by it."
         )
+
+
+def read_sequences(
+    path: str | os.PathLike[str],
+    delimiter: str | None = None,
+    vocabulary: Vocabulary | None = None,
+    on_error: str = "raise",
+) -> Sequences:
+    """Reads `user item item ...`, one user a line, items oldest first.
+
+    Ids may be any strings. Items are numbered in order of first appearance unless a `vocabulary` is given.
+
+    Args:
+        path: the file, plain or packed, such as `.gz`.
+        delimiter: string between the fields; None splits at white space.
+        vocabulary: class ids to use; a line with an item outside it is a bad line.
+        on_error: `"raise"`, or `"skip"` to leave bad lines out with one warning.
+
+    Raises:
+        ValueError: for bad lines (a user without items or with a second line, an empty id, an item outside
+            the vocabulary, bytes that are not UTF-8), with the first ten; for a file without any sequence.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "users.txt"
+        >>> _ = path.write_text("ann tea milk tea\\nbob milk\\n")
+        >>> sequences = read_sequences(path)
+        >>> sequences.user_ids, sequences[0].tolist()
+        (['ann', 'bob'], [0, 1, 0])
+    """
+    return _read_whole(path, delimiter, vocabulary, on_error, with_users=True)
+
+
+def read_sessions(
+    path: str | os.PathLike[str],
+    delimiter: str | None = None,
+    vocabulary: Vocabulary | None = None,
+    on_error: str = "raise",
+) -> Sequences:
+    """Reads one session a line: only its items, oldest first.
+
+    Arguments and errors are those of `read_sequences`, but the lines name no user (`user_ids` is None). Read
+    held-out sessions with the vocabulary of the training sessions.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "sessions.txt"
+        >>> _ = path.write_text("7 9 7\\n9 5\\n")
+        >>> sessions = read_sessions(path)
+        >>> sessions[1].tolist(), sessions.vocabulary.names
+        ([1, 2], ['7', '9', '5'])
+    """
+    return _read_whole(path, delimiter, vocabulary, on_error, with_users=False)
+
+
+def _read_whole(path, delimiter, vocabulary, on_error, with_users) -> Sequences:
+    lines, ids = LineReader(path, on_error), name_ids(vocabulary)
+    items, offsets = array("i"), array("q", [0])
+    users: dict[str, int] = {}
+    lines.head()  # refuses JSON
+    for fields in lines.fields(delimiter):
+        if lines.number == 1 and is_typed(fields):
+            warn(f"{path}: the first line names columns with their types, {fields}, and is left out.")
+            continue
+        if lines.number == 1 and with_users and normalized(fields[0]) in USER_NAMES:
+            warn(
+                f"{path}: the first line looks like names of columns, {' '.join(fields[:2])}, but is read as "
+                "a user with items. If it is a header, remove it."
+            )
+        if not all(fields):
+            lines.reject(f"field {fields.index('') + 1} is empty")
+        elif with_users and len(fields) < 2:
+            lines.reject(f"the user {fields[0]!r} has no items{delimiter_hint(fields)}")
+        elif with_users and fields[0] in users:
+            lines.reject(f"the user {fields[0]!r} already has line {users[fields[0]]}")
+        else:
+            try:
+                items.extend([ids[name] for name in fields[with_users:]])
+            except KeyError as error:
+                name = error.args[0]
+                lines.reject(f"the item {name!r} is not in the vocabulary{vocabulary.other_spelling(name)}")
+                continue
+            if with_users:
+                users[fields[0]] = lines.number
+            offsets.append(len(items))
+    lines.report()
+    if not items:
+        raise ValueError(f"{path} holds no sequences.")
+    if delimiter is None and vocabulary is None and len(items) < len(offsets):
+        hint = delimiter_hint(ids)
+        if hint:
+            hint = hint.removeprefix(", and ")
+            warn(f"{path}: each line is read as a single item. If it holds several, {hint}.")
+    vocabulary = Vocabulary(ids) if vocabulary is None else vocabulary
+    user_ids = list(users) if with_users else None
+    sequences = Sequences(np.asarray(items), np.asarray(offsets), vocabulary, user_ids)
+    warn_of(sequences, path)
+    return sequences

@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfxc.data.line_reader import num_line_ends
 from tfxc.data.names import Names
+from tfxc.data.table import without_categories
 from tfxc.data.vocabulary import Vocabulary
 
 _NO_NAMES = pa.array([], pa.large_string())
@@ -33,13 +35,15 @@ class NameEncoder:
         missing: pa.Array = _NO_NAMES,  # what else than nothing spells a missing name
         is_text: bool = False,
     ):
-        if not _may_be_names(kind):
+        types, plain = pa.types, without_categories(kind)
+        kinds = types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal
+        if not (isinstance(plain, pa.UuidType) or holds_text(plain) or any(own(plain) for own in kinds)):
             raise ValueError(
                 f"The column {name!r} is of type {kind}, expected strings, integers or categories: "
                 "convert it to one of these."
             )
         self._name, self._vocabulary, self._missing, self._is_text = name, known, missing, is_text
-        keeps_type = pa.types.is_integer(kind) and known is None and not len(missing)
+        keeps_type = types.is_integer(kind) and known is None and not len(missing)
         self._kind = kind if keeps_type else pa.large_string()  # integers are hashed in less time than texts
         self._known = pa.array([], self._kind) if known is None else known.names.array
 
@@ -51,8 +55,6 @@ class NameEncoder:
 
         By position, it also returns why a name is null, other than being empty: a reason, or None for a
         spelling of `missing`.
-
-        Raises ValueError for numbers that are not integers, or so large that several are one float.
         """
         kind = batch.type
         if pa.types.is_dictionary(kind):
@@ -65,32 +67,24 @@ class NameEncoder:
         names, reasons = self._texts(condensed.dictionary, kind)
         names, is_missing = self._cleaned(names)
         reasons |= dict.fromkeys(np.flatnonzero(is_missing).tolist())
+        if self._is_text:
+            broken = np.flatnonzero(pc.match_substring_regex(names, "[\r\n]").fill_null(False)).tolist()
+            reasons |= {place: line_break(names[place].as_py()) for place in broken}
         why = {}
         if reasons:
             indices = condensed.indices.fill_null(-1).to_numpy()
-            for position in np.flatnonzero(np.isin(indices, list(reasons))).tolist():
-                why[position] = reasons[int(indices[position])]
+            where = np.flatnonzero(np.isin(indices, list(reasons))).tolist()
+            why = {position: reasons[int(indices[position])] for position in where}
         if names.null_count:
             return names.take(condensed.indices).dictionary_encode(), why
         return pa.DictionaryArray.from_arrays(condensed.indices, names), why
 
     def encode(self, batches: list[pa.DictionaryArray]) -> np.ndarray:
         """Returns the ids [M] int32 of condensed batches, end to end; -1 for null. New names get new ids."""
-        ids = np.full(sum(map(len, batches)), -1, np.int32)
-        names = pa.chunked_array([self._known, *(batch.dictionary for batch in batches)], self._kind)
-        if not len(names):
-            return ids
-        encoded = names.dictionary_encode()
-        start, self._known = len(self._known), encoded.chunk(0).dictionary
-        id_of_name = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-        filled = 0
-        for batch in batches:
-            of_batch = id_of_name[start : start + len(batch.dictionary)]
-            start += len(batch.dictionary)
-            of_batch = np.append(of_batch, np.int32(-1))  # a null has position -1, which is the last one
-            ids[filled : filled + len(batch)] = of_batch[batch.indices.fill_null(-1).to_numpy()]
-            filled += len(batch)
-        return ids
+        known = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), self._known)
+        unified = pa.chunked_array([known, *batches]).unify_dictionaries()
+        self._known = unified.chunk(0).dictionary
+        return np.concatenate([chunk.indices.fill_null(-1).to_numpy() for chunk in unified.chunks])
 
     def names(self) -> Names:
         """Returns all names so far. The name of id i is at position i."""
@@ -101,7 +95,7 @@ class NameEncoder:
         if isinstance(kind, pa.UuidType):
             names = [None if own is None else str(uuid.UUID(bytes=own)) for own in values.to_pylist()]
             return pa.array(names, pa.large_string()), {}
-        if is_text(values.type):
+        if holds_text(values.type):
             return decoded(values)
         if pa.types.is_boolean(values.type):
             values = pc.if_else(values, "True", "False")  # as Python spells them
@@ -147,15 +141,13 @@ class NameEncoder:
             ) from error
 
 
-def _may_be_names(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _may_be_names(kind.value_type)
-    types = pa.types
-    kinds = types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, is_text
-    return isinstance(kind, pa.UuidType) or any(is_kind(kind) for is_kind in kinds)
+def line_break(text: str) -> str:
+    """Returns why a row is bad in which a text holds a line break."""
+    number = num_line_ends(text)
+    return f"holds a line break, which may come from a quote that is not closed (line breaks: {number})"
 
 
-def is_text(kind) -> bool:
+def holds_text(kind: pa.DataType) -> bool:
     """Whether a type is of strings or bytes."""
     types = pa.types
     kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary

@@ -90,8 +90,7 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
     """Returns raw names of one dimension (a list, array, tensor or pandas Series, ...) as a list of strings.
 
     Bytes are decoded as UTF-8. An integer, or any other object, counts as its `str`. With `keep_missing`, a
-    name that is missing (None, NaN, the missing values of pandas and Arrow) becomes None. Raises ValueError,
-    with `where` for the place, for other missing names, floats, bytes that are not UTF-8 and what is no list.
+    name that is missing (None, NaN, the missing values of pandas and Arrow) becomes None.
     """
     if isinstance(names, set | frozenset):  # a dict is fine: its keys have an order
         raise ValueError(f"Names{where} are a set, which has no order: pass sorted(names).")
@@ -119,8 +118,12 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
         kinds = set(map(type, names))
     if all(issubclass(kind, str | int | np.integer) for kind in kinds):
         return list(map(str, names))
-    if any(issubclass(kind, _FLOAT) for kind in kinds):
-        _refuse_floats(names, where)
+    for position, name in enumerate(names if any(issubclass(kind, _FLOAT) for kind in kinds) else ()):
+        if isinstance(name, _FLOAT) and name == name:
+            raise ValueError(
+                f"Names must be texts or integers, but the one at position {position}{where} is the float "
+                f'{name}: convert them, for example by astype("Int64") or astype(str).'
+            )
     nested = next(
         (own for own in names if isinstance(own, Iterable) and not isinstance(own, str | bytes)), None
     )
@@ -135,10 +138,7 @@ def texts(names: Any, where: str = "", keep_missing: bool = False) -> list:
 
 
 def arrow_texts(names: list, where: str = "at position") -> pa.Array:
-    """Returns strings, and null for None, as an Arrow array.
-
-    Raises ValueError for one that UTF-8 cannot encode. Its number follows ``where`` in the message.
-    """
+    """Returns strings, and null for None, as an Arrow array; ValueError for one that UTF-8 cannot encode."""
     try:
         return pa.array(names, pa.large_string())
     except UnicodeEncodeError as error:
@@ -146,15 +146,6 @@ def arrow_texts(names: list, where: str = "at position") -> pa.Array:
             f"The name {where} {names.index(error.object)}, {error.object!r}, holds half a character (a lone "
             'surrogate), which is not text: replace it with "?" by name.encode("utf-8", "replace").decode().'
         ) from error
-
-
-def _refuse_floats(names, where):
-    for position, name in enumerate(names):
-        if isinstance(name, _FLOAT) and name == name:
-            raise ValueError(
-                f"Names must be texts or integers, but the one at position {position}{where} is the float "
-                f'{name}: convert them, for example by astype("Int64") or astype(str).'
-            )
 
 
 def _text(name):
@@ -165,9 +156,6 @@ def _text(name):
             raise ValueError(
                 f'The name {name!r} is not UTF-8: decode names first, for example by name.decode("latin-1").'
             ) from None
-    return str(name) if isinstance(name, str) or not _is_missing(name) else None
-
-
-def _is_missing(name):
     # pandas.NA cannot be compared. It is known by its type, as pandas need not be installed.
-    return name is None or type(name).__name__ == "NAType" or bool(name != name)
+    is_missing = name is None or type(name).__name__ == "NAType" or bool(name != name)
+    return None if is_missing else str(name)

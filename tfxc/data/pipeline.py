@@ -1,9 +1,8 @@
 """Turns sequences into batches for `fit` and `evaluate`.
 
 Input ids are class id + 1, and 0 is padding: an encoder's Embedding has L + 1 rows, and a head tied to it
-takes `row_offset=1`. Padding is on the left, so the last position always holds the newest item. tf.data
-gathers each batch from the flat arrays, and no Python runs per example. For memory-mapped arrays, one call of
-Python reads a batch.
+takes `row_offset=1`. Padding is on the left, so the last position always holds the newest item. No Python
+runs per example; for memory-mapped arrays, one call of Python reads a batch.
 """
 
 from collections.abc import Mapping
@@ -11,11 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from tfxc.arguments import one_of, positive_int
+from tfxc.arguments import one_of, positive_int, seed_int
 from tfxc.data.batching import row_batches
-from tfxc.data.column import Column
-from tfxc.data.packing import packed_places
-from tfxc.data.sequences import Sequences, require_sequences
+from tfxc.data.sequences import Column, Sequences, require_sequences
 
 
 def sequence_training_dataset(
@@ -35,11 +32,10 @@ def sequence_training_dataset(
     windows from their end, so that an item is the target of at most one position. The last batch may be
     smaller. The dataset knows its number of batches.
 
-    Short histories leave most of a row to padding, which an encoder computes all the same. ``packed=True``
-    lays them one behind the other, with a 0 (and the label -1) between neighbours, for encoders that begin
-    anew behind each 0, as those of ``tfxc.encoders`` do. A batch then holds about ``B * T / (mean + 1)``
-    histories, whose ``mean`` is that of their numbers of targets. For as many in a step as B padded rows
-    hold, divide ``batch_size`` by ``T / (mean + 1)``. All epochs have the same rows, in another order.
+    ``packed=True`` saves an encoder the padding of short histories: it lays them one behind the other, with a
+    0 (and the label -1) between neighbours, for encoders that begin anew behind each 0, as those of
+    ``tfxc.encoders`` do. For as many histories in a step as B padded rows hold, divide ``batch_size`` by
+    ``T / (mean + 1)`` of their mean number of targets. All epochs have the same rows, in another order.
 
     Args:
         sequences: training sequences. Those with fewer than 2 items hold no target and are left out.
@@ -109,9 +105,7 @@ def sequence_evaluation_dataset(
     require_sequences(sequences)
     max_length, batch_size = positive_int(max_length, "max_length"), positive_int(batch_size, "batch_size")
     if not len(sequences):
-        raise ValueError(
-            "There is no sequence to evaluate on: pass at least one of 2 items, a history and a target."
-        )
+        raise ValueError("There is no sequence to evaluate on: pass at least one of 2 items.")
     num_short = int((sequences.lengths < 2).sum())
     if num_short:
         raise ValueError(
@@ -119,7 +113,7 @@ def sequence_evaluation_dataset(
             f"leave them out with sequences.select(sequences.lengths >= 2)."
         )
     items_at = _reader(sequences.items)
-    starts, stops = tf.constant(sequences.offsets[:-1]), tf.constant(sequences.offsets[1:])
+    starts, stops = map(tf.constant, (sequences.offsets[:-1], sequences.offsets[1:]))
     batch = _gatherer(items_at, _places(starts, stops, max_length), max_length, sequences.columns)
     history = _gatherer(items_at, _places(starts, stops, None), None, {})
 
@@ -142,10 +136,8 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
 
     All sequences are laid end to end and cut into B streams of equal length. **Row b of a batch continues row
     b of the previous batch**, so a recurrent encoder with `stateful=True` continues where it stopped. Every
-    item but the very first is the target of exactly one position.
-
-    `items` holds class ids + 1 and `labels` the next class ids. The streams end in less than a batch of
-    padding, 0 and -1, so that all batches have one shape. Batches come in order.
+    item but the very first is the target of exactly one position. `items` holds class ids + 1 and `labels`
+    the next class ids. The streams end in less than a batch of padding, 0 and -1. Batches come in order.
 
     Args:
         sequences: text, one or several.
@@ -169,18 +161,16 @@ def stream_dataset(sequences: Sequences, max_length: int, batch_size: int) -> tf
         raise ValueError("A stream needs 2 items, an input and its target.")
     length = -(-num_targets // batch_size)  # of a stream; the last streams may be shorter
     num_batches = -(-length // max_length)
-    flat = tf.constant(sequences.items)
 
-    def batch(number):
+    def place(number):
         column = number[0] * max_length + tf.range(max_length, dtype=tf.int64)
         where = length * tf.range(batch_size, dtype=tf.int64)[:, tf.newaxis] + column
         inside = (column < length) & (where < num_targets)
-        where = tf.where(inside, where, 0)
-        items = tf.where(inside, tf.gather(flat, where) + 1, 0)
-        labels = tf.where(inside, tf.gather(flat, where + 1), -1)
-        return tuple(tf.ensure_shape(part, [batch_size, max_length]) for part in (items, labels))
+        where = tf.ensure_shape(tf.where(inside, where, 0), [batch_size, max_length])
+        return where, inside
 
-    return row_batches(num_batches, 1, batch)
+    items_at = _reader(np.asarray(sequences.items))  # in memory: a batch then has a shape before it is read
+    return row_batches(num_batches, 1, _gatherer(items_at, place, max_length, {}))
 
 
 def _windows(sequences: Sequences, max_length: int, every: bool):
@@ -198,8 +188,59 @@ def _windows(sequences: Sequences, max_length: int, every: bool):
     return starts, stops
 
 
+def packed_rows(lengths: np.ndarray, max_length: int, seed: int | None):
+    """Lays histories into rows of T places by first fit, the longest first, with a place between neighbours.
+
+    Lengths are integers [W] in [1, T]. A seed decides which of the histories of one length come into which
+    row. The time depends on the number of different lengths, hardly on that of histories. Returns the
+    histories row by row, order [W], and splits [R + 1]: row r holds ``order[splits[r] : splits[r + 1]]``.
+    """
+    order = np.arange(len(lengths))
+    if seed is not None:
+        order = np.random.default_rng(seed_int(seed) % 2**64).permutation(order)
+    order = order[np.argsort(-lengths[order], kind="stable")]
+    left = np.bincount(lengths)  # of each length, the histories that no row holds yet
+    stops = np.cumsum(left[::-1])[::-1]  # the histories of a length stand in order up to here
+    rows, sizes = [], []
+    while left.any():
+        room, row = max_length + 1, np.zeros_like(left)
+        for length in np.flatnonzero(left)[::-1]:
+            row[length] = min(left[length], room // (length + 1))
+            room -= row[length] * (length + 1)
+        held = np.flatnonzero(row)[::-1]
+        times = int((left[held] // row[held]).min())  # as many rows hold the same lengths
+        firsts = stops - left
+        parts = [order[firsts[n] : firsts[n] + times * row[n]].reshape(times, -1) for n in held]
+        rows.append(np.concatenate(parts, axis=1).ravel())
+        sizes.append(np.full(times, row.sum()))
+        left -= times * row
+    return np.concatenate(rows), np.concatenate([[0], *sizes]).cumsum()
+
+
+def packed_places(starts: np.ndarray, stops: np.ndarray, max_length: int, seed: int | None):
+    """Returns the number of packed rows, and a function from row numbers [B] to what stands in them.
+
+    The function is as that of `_places`. The items of window w are ``starts[w]`` up to ``stops[w] - 1``: the
+    last is only the target of the one before it.
+    """
+    order, splits = packed_rows(stops - starts - 1, max_length, seed)
+    windows = tf.RaggedTensor.from_row_splits(np.stack([starts, stops], 1)[order], splits)
+
+    def place(rows):
+        start, stop = tf.unstack(tf.gather(windows, rows).to_tensor(), axis=2)
+        ends = tf.cumsum(stop - start, axis=1)  # counted from the end of the row, with the place before each
+        behind = tf.range(max_length - 1, -1, -1, dtype=tf.int64)
+        behind = tf.broadcast_to(behind, [tf.size(rows), max_length])
+        which = tf.minimum(tf.searchsorted(ends, behind, side="right"), tf.shape(ends)[1] - 1)
+        last = stop - 2 + ends - (stop - start)
+        where = tf.gather(last, which, batch_dims=1) - behind
+        return where, where >= tf.gather(start, which, batch_dims=1)
+
+    return len(splits) - 1, place
+
+
 def _places(starts, stops, max_length: int | None):
-    """Returns a function from window numbers [B] to the flat positions of items, and which are the window's.
+    """Returns a function from window numbers [B] to flat positions of items, and which are the window's.
 
     Both are [B, T]; without `max_length`, T is the length of the batch's longest window.
     """
@@ -215,10 +256,7 @@ def _places(starts, stops, max_length: int | None):
 
 
 def _gatherer(items_at, place, max_length: int | None, columns: Mapping[str, Column]):
-    """Returns a function from row numbers [B] to inputs and next class ids, [B, T] each.
-
-    `place` gives what stands where in the rows. With columns the inputs are a dict.
-    """
+    """Returns a function from row numbers [B] to inputs, with columns a dict, and next class ids, [B, T]."""
     readers = {name: _reader(column.values) for name, column in columns.items()}
 
     def gather(rows):

@@ -1,7 +1,4 @@
-"""Sequences in a folder, memory-mapped: a file of arrays with checksums, as ``tfxc.checked_file`` writes it.
-
-A new version takes the place of an older one when all of it is on the disk.
-"""
+"""Sequences in a folder, memory-mapped: a file of arrays with checksums, see ``tfxc.checked_file``."""
 
 import contextlib
 import os
@@ -14,9 +11,8 @@ import pyarrow as pa
 
 from tfxc.arguments import local_path
 from tfxc.checked_file import DamagedFile, read_arrays, write_arrays
-from tfxc.data.column import Column
 from tfxc.data.names import Names
-from tfxc.data.sequences import Sequences
+from tfxc.data.sequences import Column, Sequences
 from tfxc.data.vocabulary import Vocabulary
 
 _FORMAT = "tfxc-sequences 2"
@@ -25,9 +21,7 @@ _SCRATCH = "tfxc-sequences-"
 
 
 def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
-    """Opens the folder that `from_frame(..., directory=)` wrote. Its arrays are memory-mapped.
-
-    Every byte is read once to verify the checksums.
+    """Opens the folder that `from_frame(..., directory=)` wrote, verifies its checksums, and maps its arrays.
 
     Raises:
         ValueError: if it is not such a folder, or its file is truncated or damaged.
@@ -56,18 +50,13 @@ def open_sequences(directory: str | os.PathLike[str]) -> Sequences:
     def vocabulary(name, form):
         return Vocabulary(_names(arrays, name), form)
 
-    return Sequences(
-        arrays["items"],
-        arrays["offsets"],
-        vocabulary("items", notes["normalize"]),
-        _names(arrays, "users"),
-        arrays["times"].view(notes["times"]) if "times" in arrays else None,
-        {
-            name: Column(arrays[key], vocabulary(key, *form) if form else None)
-            for name, form in notes["columns"].items()
-            for key in [_key(name)]
-        },
-    )
+    times = arrays["times"].view(notes["times"]) if "times" in arrays else None
+    columns = {
+        name: Column(arrays[_key(name)], vocabulary(_key(name), *form) if form else None)
+        for name, form in notes["columns"].items()
+    }
+    users, items = _names(arrays, "users"), vocabulary("items", notes["normalize"])
+    return Sequences(arrays["items"], arrays["offsets"], items, users, times, columns)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tfxc.arguments import integers, positions, refuse_masked, require_kind
-from tfxc.data.column import Column
 from tfxc.data.grouping import by_group, decreases_inside, sort_by_time
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.data.names import Names, texts
@@ -14,6 +13,41 @@ from tfxc.data.vocabulary import Vocabulary, name_ids, require_vocabulary
 
 # Names that the batches of the pipeline and of with_example_ids use for their own parts.
 _RESERVED = ("items", "exclude", "example_ids", NEW_CLASSES)
+MISSING = -1  # the id of a category that is not there
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A further column of interactions, such as an hour, a country or a price: one value for each.
+
+    Args:
+        values: [M] numbers. With a vocabulary, int32 ids in [-1, K), where -1 is a missing value.
+        vocabulary: the K raw names of categories, or None for numbers.
+
+    Raises:
+        ValueError: for ids outside the range, or values that are not numbers.
+
+    Example:
+        >>> column = Column([0, 1, 0], Vocabulary(["de", "fr"]))
+        >>> column.vocabulary.decode(column.values)
+        ['de', 'fr', 'de']
+    """
+
+    values: np.ndarray
+    vocabulary: Vocabulary | None = None
+
+    def __post_init__(self):
+        values = np.asanyarray(self.values)  # a memory-mapped array stays mapped
+        refuse_masked(values, "values")
+        if self.vocabulary is not None:
+            values = np.asanyarray(integers(values, "values", len(self.vocabulary), MISSING), np.int32)
+        if values.ndim != 1 or values.dtype.kind not in "biuf":
+            raise ValueError(f"values must be numbers [M], but are {values.dtype} of shape {values.shape}.")
+        object.__setattr__(self, "values", values)
+
+    def take(self, where) -> "Column":
+        """Returns the column at some positions."""
+        return Column(self.values[where], self.vocabulary)
 
 
 def check_column_name(name: str):
@@ -35,8 +69,7 @@ class Sequences:
         items: [M] int32 class ids in [0, L), all sequences end to end.
         offsets: [U + 1] int64, where each of the U sequences starts; the last entry is M.
         vocabulary: the L raw item names, a `Vocabulary`.
-        user_ids: U raw names (users, titles), or None if sequences have no names. They are kept as `Names`,
-            which read like a list of strings.
+        user_ids: U raw names (users, titles), kept as `Names`; or None if sequences have no names.
         times: [M] the time of each item, datetime64 of any unit or float64, which never decreases inside a
             sequence; or None.
         columns: further values of each interaction by name, each a `Column` of [M].
@@ -46,12 +79,8 @@ class Sequences:
 
     Example:
         >>> sequences = Sequences.from_lists([["tea", "milk", "tea"], ["milk"]])
-        >>> len(sequences), sequences.num_classes
-        (2, 2)
-        >>> sequences[0].tolist()
-        [0, 1, 0]
-        >>> sequences.counts().tolist()
-        [2, 2]
+        >>> len(sequences), sequences.num_classes, sequences[0].tolist(), sequences.counts().tolist()
+        (2, 2, [0, 1, 0], [2, 2])
     """
 
     items: np.ndarray
@@ -71,18 +100,24 @@ class Sequences:
         if items.ndim != 1:
             raise ValueError(f"items must be [M], all sequences end to end, but are of shape {items.shape}.")
         num_items = len(items)
-        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != num_items:
+        runs = offsets.ndim == 1 and len(offsets) and offsets[0] == 0 and offsets[-1] == num_items
+        if not runs or (offsets[1:] < offsets[:-1]).any():
             raise ValueError(
-                f"offsets must run from 0 to the number of items {num_items}, but are {offsets}."
+                f"offsets must run from 0 to the number of items {num_items} and never decrease, but are "
+                f"{offsets}: sequence u is items[offsets[u]:offsets[u + 1]]."
             )
-        if (offsets[1:] < offsets[:-1]).any():
-            raise ValueError("offsets must never decrease: sequence u is items[offsets[u]:offsets[u + 1]].")
         object.__setattr__(self, "items", np.asanyarray(items, np.int32))
         object.__setattr__(self, "offsets", np.asanyarray(offsets, np.int64))
         if self.user_ids is not None and len(self.user_ids) != len(self):
             raise ValueError(f"There are {len(self)} sequences but {len(self.user_ids)} user_ids.")
         if self.times is not None:
-            self._check_times()
+            times = _finite_times(self.times)
+            times = times if times.dtype.kind == "M" else np.asanyarray(times, np.float64)
+            object.__setattr__(self, "times", times)
+            if times.shape != items.shape:
+                raise ValueError(f"There are {num_items} items but times of shape {times.shape}.")
+            if decreases_inside(self.offsets, times):
+                raise ValueError("times must never decrease inside a sequence; from_interactions sorts them.")
         for name, column in self.columns.items():
             check_column_name(name)
             if not isinstance(column, Column):
@@ -93,15 +128,6 @@ class Sequences:
             if len(column.values) != num_items:
                 raise ValueError(f"There are {num_items} items but {len(column.values)} values of {name!r}.")
 
-    def _check_times(self):
-        times = _finite_times(self.times)
-        times = times if times.dtype.kind == "M" else np.asanyarray(times, np.float64)
-        object.__setattr__(self, "times", times)
-        if times.shape != self.items.shape:
-            raise ValueError(f"There are {len(self.items)} items but times of shape {times.shape}.")
-        if decreases_inside(self.offsets, times):
-            raise ValueError("times must never decrease inside a sequence; from_interactions sorts them.")
-
     @classmethod
     def from_lists(
         cls,
@@ -109,9 +135,7 @@ class Sequences:
         vocabulary: Vocabulary | None = None,
         user_ids: list[str] | None = None,
     ) -> "Sequences":
-        """Makes sequences from lists of raw item names, oldest first.
-
-        Without a `vocabulary`, names are numbered in order of first appearance.
+        """Makes sequences from lists of raw item names, numbered as they appear unless by a vocabulary.
 
         Raises:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, the missing
@@ -125,10 +149,8 @@ class Sequences:
             )
         ids = name_ids(vocabulary)
         try:
-            encoded = [
-                [ids[name] for name in texts(names, f" of list {number}")]
-                for number, names in enumerate(lists)
-            ]
+            named = (texts(names, f" of list {number}") for number, names in enumerate(lists))
+            encoded = [[ids[name] for name in own] for own in named]
         except KeyError as error:
             other = vocabulary.other_spelling(error.args[0]) if vocabulary else ""  # new names have ids
             raise ValueError(f"The item {error.args[0]!r} is not in the vocabulary{other}.") from None
@@ -138,10 +160,7 @@ class Sequences:
 
     @classmethod
     def from_interactions(cls, users, items, vocabulary: Vocabulary, user_ids, times=None) -> "Sequences":
-        """Groups M separate interactions by user, oldest first.
-
-        With times, each user's items are sorted by time. Without times, and for equal times, they keep the
-        given order.
+        """Groups M interactions by user, sorted by time. Those of equal times, or of none, keep their order.
 
         Args:
             users: [M] integer positions in `user_ids`.
@@ -208,19 +227,19 @@ class Sequences:
         lengths = stops - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         where = np.repeat(self.offsets[index] + starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Sequences(
-            self.items[where],
-            offsets,
-            self.vocabulary,
-            None if self.user_ids is None else Names(self.user_ids)[index],
-            None if self.times is None else self.times[where],
-            {name: column.take(where) for name, column in self.columns.items()},
-        )
+        return self._at(where, offsets, index)
 
     def select(self, index) -> "Sequences":
         """Returns the sequences at positions [V], negative ones from the end, or of a boolean mask [U]."""
         index = positions(index, len(self), "index")
         return self.slices(index, 0, self.lengths[index])
+
+    def _at(self, where, offsets, index) -> "Sequences":
+        """Returns the items at flat positions, as sequences with the names of those at positions `index`."""
+        users = None if self.user_ids is None else Names(self.user_ids)[index]
+        times = None if self.times is None else self.times[where]
+        columns = {name: column.take(where) for name, column in self.columns.items()}
+        return Sequences(self.items[where], offsets, self.vocabulary, users, times, columns)
 
 
 def require_sequences(sequences):

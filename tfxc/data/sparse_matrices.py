@@ -131,9 +131,10 @@ def read_texts(
     """
     lines = LineReader(path, on_error, encoding)
     is_json = lines.file.kind == "json"
-    texts = list(_fields(lines, field, str, "a text") if is_json else _every(lines))
+    found = _fields(lines, field, str, "a text") if is_json else lines.every()
+    texts = [(own or "") if is_json else (own or "").strip() for own in found]
     lines.report()
-    return Names([(own or "") if is_json else (own or "").strip() for own in texts])
+    return Names(texts)
 
 
 def read_matrix(path, on_error: str, first_id: int) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:
@@ -149,14 +150,11 @@ def read_matrix(path, on_error: str, first_id: int) -> tuple[scipy.sparse.csr_ma
 def read_rows(
     lines: LineReader, num_parts: int, first_id: int = 0
 ) -> tuple[list[scipy.sparse.csr_matrix], np.ndarray]:
-    """Reads lines ``label,... id:value ...`` after a header with the numbers of rows and of columns.
+    """Reads lines ``label,... id:value ...`` after a header. With one part, and not two, there are no labels.
 
-    With one part there are no labels; two parts are features and labels.
-
-    Returns the parts, float32 CSR matrices [N, width], and whether each row [N] is good: bad lines are empty
-    rows. Raises ValueError as the readers do.
+    Returns the parts, float32 CSR matrices [N, width], and whether each row [N] is good: bad lines are empty.
     """
-    text = _every(lines)
+    text = lines.every()
     num_rows, *widths = _header(next(text, None) or "", lines.path, num_parts)
     parts = [_Rows(width, first_id) for width in widths]
     is_good: list[bool] = []
@@ -168,26 +166,15 @@ def read_rows(
             lines.reject(problem)
         is_good.append(line is not None and not problem)
     if len(is_good) != num_rows:
-        is_cut = len(is_good) < num_rows
+        why = "file is truncated or damaged" if len(is_good) < num_rows else "header does not count them all"
         raise ValueError(
-            f"{lines.path}: the header says {num_rows} points, but {len(is_good)} lines follow: the "
-            f"{'file is truncated or damaged' if is_cut else 'header does not count them all'}. Fetch it "
-            "again, or correct the header."
+            f"{lines.path}: the header says {num_rows} points, but {len(is_good)} lines follow: the {why}. "
+            "Fetch it again, or correct the header."
         )
     if any(part.least >= 1 and part.most == part.width for part in parts):
         lines.bad.hint = "\nId 0 never occurs: ids seem to count from 1, pass first_id=1."
     lines.report()
     return [part.matrix() for part in parts], np.array(is_good, bool)
-
-
-def _every(lines: LineReader) -> Iterator[str | None]:
-    """Yields each line, and None for one that is not UTF-8, which the reader rejects: its row counts."""
-    number = 0
-    for line in lines:
-        yield from [None] * (lines.number - number - 1)
-        number = lines.number
-        yield line
-    yield from [None] * (lines.number - number)
 
 
 class _Rows:
@@ -273,7 +260,7 @@ def _of_numpy(file) -> scipy.sparse.csr_matrix:
 
 def _fields(lines, field, kind, what) -> Iterator:
     """Yields a field of the object in each line that is not blank, or None for a bad line."""
-    for line in _every(lines):
+    for line in lines.every():
         if line is None:
             yield None
             continue
@@ -281,13 +268,10 @@ def _fields(lines, field, kind, what) -> Iterator:
             continue
         try:
             found = json.loads(line)[field]
-            if not isinstance(found, kind) or (kind is list and not all(map(_is_id, found))):
+            are_ids = kind is not list or all(type(own) is int and abs(own) < 2**63 for own in found)
+            if not isinstance(found, kind) or not are_ids:
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
             lines.reject(f"no JSON object with {what} under {field!r}: {line[:60]!r}")
             found = None
         yield found
-
-
-def _is_id(value) -> bool:
-    return type(value) is int and abs(value) < 2**63

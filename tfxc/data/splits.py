@@ -1,13 +1,19 @@
-"""Splits sequences into training, validation and test parts."""
+"""Splits sequences into training, validation and test parts, and into sessions."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 
 from tfxc.arguments import real_number, seed_or_drawn
 from tfxc.data.sequences import Sequences, require_sequences
 from tfxc.data.times import UNITS, point_in_time, unit_of
+from tfxc.data.warn import warn
+
+_GAP = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|h|d)")
+_SECONDS = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -15,8 +21,8 @@ class Split:
     """Training sequences and the examples to evaluate on.
 
     In `validation` and `test` each sequence is one example: its **last item is the target**, and all items
-    before it are the history, the user's whole past up to the target. (After `tail_split`, which cuts long
-    streams, every item but the first is a target.) All three share one vocabulary.
+    before it are the history, the user's whole past. (After `tail_split`, which cuts long streams, every item
+    but the first is a target.) All three share one vocabulary.
 
     Args:
         train: sequences to learn from.
@@ -26,8 +32,7 @@ class Split:
 
     Example:
         >>> split = leave_last_out(Sequences.from_lists(["tea", "ate"]))
-        >>> example = split.test[0]
-        >>> history, target = example[:-1], example[-1]
+        >>> *history, target = split.test[0]
         >>> split.test.vocabulary.decode(target)
         'a'
     """
@@ -98,11 +103,10 @@ def ratio_split(sequences: Sequences, fractions: Sequence[float] = (0.8, 0.1, 0.
             "would be empty. Use other fractions or more sequences."
         )
     shuffled = np.random.default_rng(seed_or_drawn(seed) % 2**64).permutation(usable)
-    validation = np.sort(shuffled[:num_validation])
-    test = np.sort(shuffled[num_validation : num_validation + num_test])
-    in_train = np.ones(len(sequences), bool)
-    in_train[validation] = in_train[test] = False
-    parts = sequences.select(in_train), sequences.select(validation), sequences.select(test)
+    held_out = shuffled[: num_validation + num_test]
+    validation, test = map(np.sort, np.split(held_out, [num_validation]))
+    train = np.delete(np.arange(len(sequences)), held_out)
+    parts = sequences.select(train), sequences.select(validation), sequences.select(test)
     return Split(*parts, num_not_evaluated=len(sequences) - len(usable))
 
 
@@ -128,8 +132,7 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
             part would be empty.
 
     Example:
-        >>> from tfxc.data import Vocabulary
-        >>> log = Sequences([0, 1, 2, 0], [0, 4], Vocabulary("abc"), ["ann"], times=[1, 5, 6, 9])
+        >>> log = Sequences([0, 1, 2, 0], [0, 4], tfxc.data.Vocabulary("abc"), ["ann"], times=[1, 5, 6, 9])
         >>> split = time_split(log, validation_start=5, test_start=8)
         >>> [split.train[0].tolist(), split.validation[0].tolist(), split.test[0].tolist()]
         [[0], [0, 1], [0, 1, 2, 0]]
@@ -141,28 +144,25 @@ def time_split(sequences: Sequences, validation_start, test_start) -> Split:
     test_start = point_in_time(test_start, sequences.times)
     if not validation_start < test_start:
         raise ValueError(f"validation_start {validation_start} must be before test_start {test_start}.")
-    num_train = _num_before(sequences.times, sequences.offsets, validation_start)
-    num_known = _num_before(sequences.times, sequences.offsets, test_start)
+
+    def num_before(point):  # the number of older items in each sequence
+        return np.diff(np.concatenate([[0], np.cumsum(sequences.times < point)])[sequences.offsets])
+
+    num_train, num_known = num_before(validation_start), num_before(test_start)
     in_train = np.flatnonzero(num_train > 0)
     in_validation = np.flatnonzero((num_train > 0) & (num_known > num_train))
     in_test = np.flatnonzero((num_known > 0) & (sequences.lengths > num_known))
     for name, index in (("training", in_train), ("validation", in_validation), ("test", in_test)):
         if not len(index):
             span = [sequences.times.min(), sequences.times.max()] if len(sequences.times) else [None, None]
-            message = (
+            hint = _other_unit(sequences.times)
+            if not hint and len(in_train):
+                hint = f" No sequence has items before and after the start of {name}, as its examples need: "
+                hint += "split sessions, which are too short for that, by ratio_split or leave_last_out."
+            raise ValueError(
                 f"The {name} part would be empty: times run from {span[0]} to {span[1]}, "
-                f"validation starts at {validation_start} and the test at {test_start}."
+                f"validation starts at {validation_start} and the test at {test_start}.{hint}"
             )
-            unit = unit_of(sequences.times)
-            if unit:
-                message += f" Numbers are read as seconds, but these look like {UNITS[unit]}: read the log "
-                message += f'with time_format="{unit}".'
-            elif len(in_train):
-                message += (
-                    f" No sequence has items before and after the start of {name}, as its examples need: "
-                    "split sessions, which are too short for that, by ratio_split or leave_last_out."
-                )
-            raise ValueError(message)
     train = sequences.slices(in_train, 0, num_train[in_train])
     validation = sequences.slices(in_validation, 0, num_train[in_validation] + 1)
     test = sequences.slices(in_test, 0, num_known[in_test] + 1)
@@ -192,11 +192,9 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     require_sequences(sequences)
     real_number(validation_fraction, "validation_fraction")
     real_number(test_fraction, "test_fraction")
-    if not (min(validation_fraction, test_fraction) > 0 and validation_fraction + test_fraction < 1):
-        raise ValueError(
-            f"validation_fraction and test_fraction must be positive and sum to less than 1, "
-            f"not {validation_fraction} and {test_fraction}."
-        )
+    fractions = validation_fraction, test_fraction
+    if not (min(fractions) > 0 and sum(fractions) < 1):
+        raise ValueError(f"Both fractions must be positive and sum to less than 1, but are {fractions}.")
     lengths, every = sequences.lengths, np.arange(len(sequences))
     test_starts = lengths - _shares(lengths, test_fraction)
     starts = test_starts - _shares(lengths, validation_fraction)
@@ -205,21 +203,75 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
     for name, is_in, fraction in parts:
         if not is_in.any():
             raise ValueError(
-                f"The {name} part would be empty: {fraction} of the longest sequence, of "
-                f"{max(lengths, default=0)} items, are fewer than the 2 items that a target needs. Use a "
-                "larger fraction or longer sequences."
+                f"The {name} part would be empty: {fraction} of {max(lengths, default=0)} items, the longest "
+                "sequence, are fewer than 2. Use a larger fraction or longer sequences."
             )
     bounds = (0, starts), (starts, test_starts), (test_starts, lengths)
     train, validation, test = (sequences.slices(every, *own) for own in bounds)
     return Split(train, validation, test, int((~(in_validation | in_test)).sum()))
 
 
+def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
+    """Cuts each sequence wherever more time than `gap` passes between two items.
+
+    Args:
+        sequences: they must have times, `datetime64` or seconds.
+        gap: a text of a number and a unit, `ms`, `s`, `min`, `h` or `d`; a `timedelta` or
+            `np.timedelta64`; or a number of seconds. At least 0.
+
+    Returns:
+        One sequence a session, in the order of users and times; none for an empty sequence. `user_ids` holds
+        the user of each session, so that a user with several sessions is there several times.
+
+    Raises:
+        ValueError: without times, or for another gap.
+
+    Example:
+        >>> log = Sequences([0, 1, 2], [0, 3], tfxc.data.Vocabulary("abc"), ["ann"], times=[0, 60, 7200])
+        >>> sessions = split_sessions(log, gap="30min")
+        >>> [own.tolist() for own in sessions], sessions.user_ids
+        ([[0, 1], [2]], ['ann', 'ann'])
+    """
+    require_sequences(sequences)
+    if sequences.times is None:
+        raise ValueError("split_sessions needs sequences with times: read the log with its time column.")
+    times = sequences.times
+    if _other_unit(times):
+        warn(f"The gap is in seconds.{_other_unit(times)}")
+    is_coarse = times.dtype.kind == "M" and np.datetime_data(times.dtype)[0] in ("Y", "M")  # of no length
+    between = np.diff(times.astype("datetime64[D]") if is_coarse else times)
+    limit = _gap(gap)
+    is_long = between > (limit if between.dtype.kind == "m" else limit / np.timedelta64(1, "s"))
+    starts = np.unique(np.concatenate([sequences.offsets[:-1], 1 + np.flatnonzero(is_long)]))
+    starts = starts[starts < len(sequences.items)]
+    users = np.searchsorted(sequences.offsets, starts, side="right") - 1
+    within = starts - sequences.offsets[users]
+    stops = np.append(starts[1:], len(sequences.items)) - sequences.offsets[users]
+    return sequences.slices(users, within, stops)
+
+
+def _other_unit(times) -> str:
+    """Returns what to say of numbers of times that are no seconds, or nothing."""
+    unit = unit_of(times)
+    told = (
+        "" if unit is None else f" Numbers are read as seconds, but these look like {UNITS[unit]} since 1970:"
+    )
+    return told and f'{told} read the log with time_format="{unit}".'
+
+
+def _gap(gap) -> np.timedelta64:
+    found = _GAP.fullmatch(gap.strip()) if isinstance(gap, str) else None
+    if found is not None:
+        gap = float(found[1]) * _SECONDS[found[2]]
+    is_number = isinstance(gap, int | float | np.number) and not isinstance(gap, bool | np.timedelta64)
+    own = np.timedelta64(round(gap * 10**6), "us") if is_number and abs(gap) < 2**43 else gap
+    own = np.timedelta64(own) if isinstance(own, timedelta) else own
+    is_length = isinstance(own, np.timedelta64) and np.datetime_data(own.dtype)[0] not in ("Y", "M")
+    if not is_length or np.isnat(own) or own < np.timedelta64(0):
+        raise ValueError(f"gap must be a duration such as '30min' or a number of seconds, but got {gap!r}.")
+    return own
+
+
 def _shares(lengths: np.ndarray, fraction: float) -> np.ndarray:
     """Returns shares rounded down, where 0.29 of 100 is 29 although the float product is slightly less."""
     return np.round(lengths * fraction, 6).astype(np.int64)
-
-
-def _num_before(times: np.ndarray, offsets: np.ndarray, point) -> np.ndarray:
-    """Returns [U], how many items of each sequence are older than `point`."""
-    older = np.concatenate([[0], np.cumsum(times < point)])
-    return np.diff(older[offsets])

@@ -1,14 +1,19 @@
-"""A table as one stream of Arrow batches, whatever it came from."""
+"""A table as one stream of Arrow batches, whatever it came from, and its rows that cannot be used."""
 
+import bisect
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from tfxc.arguments import one_of
 from tfxc.data.files import DAMAGED
+from tfxc.data.warn import warn
 
 ROWS_PER_BATCH = 1 << 17
+_NUM_REPORTED = 10
 _PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
@@ -31,6 +36,38 @@ class Table:
         known = np.array(self.skipped, np.int64)  # a copy: later rows may be skipped meanwhile
         before = np.searchsorted(known - np.arange(len(known)), positions, side="right")
         return self.first + positions + before
+
+
+class BadRows:
+    """Counts bad rows, keeps the first ten with their reasons, and at the end raises or warns about them."""
+
+    def __init__(self, source, unit: str, on_error: str = "raise"):
+        self.source, self.unit = source, unit  # of messages, such as a path and "line"
+        self.on_error = one_of(on_error, "on_error", ("raise", "skip"))
+        self.number = 0
+        self.hint = ""  # what may be the reason of many, at the end of the message
+        self._reasons: list[tuple[int, str]] = []
+        self._lock = threading.Lock()
+
+    def reject(self, row: int, reason):
+        """Counts a row as bad. Rows may come in any order and from several threads."""
+        with self._lock:
+            self.number += 1
+            bisect.insort(self._reasons, (row, str(reason)))
+            del self._reasons[_NUM_REPORTED:]
+
+    def report(self, num_rows: int):
+        """Raises a ValueError about the bad rows, or warns once if they are to be skipped."""
+        if not self.number:
+            return
+        shown = [f"  {self.unit} {row}: {reason}" for row, reason in self._reasons]
+        shown += ["  ..."] if self.number > _NUM_REPORTED else []
+        counted = ", counted from 0" if self.unit == "row" else ""
+        first = f"{self.source}: {self.number} bad of {num_rows} {self.unit}s{counted}"
+        message = "\n".join([first, *shown]) + self.hint
+        if self.on_error == "raise":
+            raise ValueError(message + '\nCorrect them, or pass on_error="skip" to leave them out.')
+        warn(message + f"\nThese {self.unit}s were left out.")
 
 
 def plain_schema(given: pa.Schema, columns: list[str]) -> pa.Schema:

@@ -33,8 +33,8 @@ def read_text(
 
     A line `=== Title ===` starts a new sequence with that title as its name. Text before the first title
     belongs to a sequence with the name of the file. A word is a run of letters with their accents and vowel
-    signs. Apostrophes may be inside (`don't`, but not the quotes of `'tis'`). Digits, punctuation and hyphens
-    only separate words. Letters are normalized (NFC), so that it does not matter how an accent is encoded.
+    signs, in the normal form NFC. Apostrophes may be inside (`don't`, but not the quotes of `'tis'`). All
+    else only separates words.
 
     Class ids are in order of falling frequency (words of equal counts in alphabetical order), as a
     log-uniform sampler expects. With `min_count` above 1, all rarer words share class 0, `<unk>`, and their
@@ -74,14 +74,8 @@ def read_tokens(
     r"""Reads tokenized text, one sentence a line, as one sequence.
 
     Penn Treebank and WikiText come in this form. White space separates tokens, which are kept as they are.
-    Every line, also an empty one, ends in the token `<eos>`. Class ids are in order of falling frequency
-    (tokens of equal counts in alphabetical order).
-
-    Args:
-        path, vocabulary, on_error: see `read_text`.
-
-    Raises:
-        ValueError: as `read_text`; for an empty file.
+    Every line, also an empty one, ends in the token `<eos>`. Class ids, arguments and errors are those of
+    `read_text`.
 
     Example:
         >>> import pathlib, tempfile
@@ -145,7 +139,9 @@ def _read_words(lines: LineReader):
         if title:
             start(title[1])
             continue
-        found = _words(line.lower().replace("’", "'"))
+        line = line.lower().replace("’", "'")
+        pattern = _WORD if line.isascii() else _word_with_marks()
+        found = pattern.findall(unicodedata.normalize("NFC", line))
         if found and not starts:
             start(os.path.basename(lines.path))
         words.extend(types.setdefault(word, len(types)) for word in found)
@@ -154,12 +150,6 @@ def _read_words(lines: LineReader):
         starts.pop()
     lines.report()
     return titles, np.asarray(words), np.array([*starts, len(words)], np.int64), list(types)
-
-
-def _words(line: str) -> list[str]:
-    if line.isascii():
-        return _WORD.findall(line)
-    return _word_with_marks().findall(unicodedata.normalize("NFC", line))
 
 
 @functools.cache

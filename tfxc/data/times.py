@@ -1,5 +1,6 @@
 """Points in time: parsed from text, read from the columns of a table, and given by a user."""
 
+import contextlib
 import math
 import numbers
 import re
@@ -10,16 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfxc.data.name_encoder import holds_text
+from tfxc.data.table import without_categories
 from tfxc.data.warn import warn
 
 UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _MICROSECONDS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 _EPOCH = np.datetime64(0, "us")
-_LARGEST = 2**53  # beyond it, float64 does not hold every integer
-_LARGEST_NARROW = {pa.float16(): 2**11, pa.float32(): 2**24}
+_LARGEST_NARROW = {pa.float16(): 2**11, pa.float32(): 2**24}  # beyond it they lack integers
 _LATEST_SECOND = 1e11  # in the year 5138: larger numbers are not seconds
 _NUM_SAMPLED = 1000
-_NO_TEXTS = pa.array([], pa.large_string())
+_TEXT = pa.large_string()
+_NO_TEXTS = pa.array([], _TEXT)
 _UTC = r"(?i)\s*(?:[+-]00:?00\s*)?(?:UTC|GMT|Z)$"
 _ISO = "an ISO 8601 date; pass time_format for other dates"
 _BLANKS_BEFORE_OFFSET = r"\s+([+-]\d\d(?::?\d\d)?)$"
@@ -41,17 +44,9 @@ class TimeColumn:
         form: None, the unit of numbers (`"s"`, `"ms"`, `"us"` or `"ns"`, since 1970 or of the day), which
             then become `datetime64`, or a form of dates for `datetime.strptime`.
         missing: what else than nothing spells a missing time.
-
-    Raises ValueError, with the column's name, for a column of another Arrow type, and for another form.
     """
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        kinds: list[pa.DataType],
-        form: str | None = None,
-        missing: pa.Array = _NO_TEXTS,
-    ):
+    def __init__(self, names: tuple, kinds: list, form: str | None = None, missing=_NO_TEXTS):
         self._form = form if isinstance(form, str) and "%" in form else None  # of dates
         self._unit = None if self._form else form
         if self._unit is not None and self._unit not in tuple(UNITS):
@@ -59,36 +54,35 @@ class TimeColumn:
                 f"time_format must be a unit of numbers among {tuple(UNITS)} or a form of dates such as "
                 f"'%d/%m/%Y %H:%M', but got {form!r}."
             )
-        kinds = [_plain(kind) for kind in kinds]
+        kinds = [without_categories(kind) for kind in kinds]
+        kinds = [_TEXT if pa.types.is_null(kind) or holds_text(kind) else kind for kind in kinds]
         for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
             is_clock = number == 1 and pa.types.is_time(kind)
-            if not (_is_text(kind) or _is_date(kind) or _is_number(kind) or is_clock):
+            if not (kind == _TEXT or _is_date(kind) or _is_number(kind) or is_clock):
                 raise ValueError(
                     f"The column {name!r} of times is of type {kind}, expected timestamps, dates, ISO 8601 "
                     "strings or numbers of seconds: convert it to one of these."
                 )
         self._name, self._kinds, self._missing = " ".join(names), kinds, missing
         are_dates = self._form is not None or len(kinds) == 2
-        self._is_text = len(kinds) == 2 or _is_text(kinds[0]) or (are_dates and _is_number(kinds[0]))
+        self._is_text = len(kinds) == 2 or kinds[0] == _TEXT or (are_dates and _is_number(kinds[0]))
         self._is_seconds = not self._is_text and _is_number(kinds[0])
         self._is_decided = are_dates or not (self._is_text or self._is_seconds)
 
     def times(self, *columns: pa.ChunkedArray) -> tuple[np.ndarray, dict[int, str | None]]:
-        """Returns the times [M] of a block, and by position the reasons why some values are not times.
-
-        The reason is None where a time is spelled as missing.
-        """
+        """Returns the times [M] of a block, and by position why some are none: None if spelled as missing."""
         own = [column.cast(kind) for column, kind in zip(columns, self._kinds, strict=True)]
         is_missing = np.zeros(len(own[0]), bool)
         for number, column in enumerate(own if len(self._missing) else []):
-            found = pc.is_in(pc.utf8_trim_whitespace(column.cast(pa.large_string())), self._missing)
+            found = pc.is_in(pc.utf8_trim_whitespace(column.cast(_TEXT)), self._missing)
             own[number] = pc.if_else(found, None, column)
             is_missing |= found.to_numpy()
         column = self._joined(*own) if len(own) == 2 else own[0]
         if self._is_text and _is_number(column.type):
-            column = column.cast(pa.int64()).cast(pa.string())
+            column = column.cast(pa.int64()).cast(_TEXT)
         if column.type in _LARGEST_NARROW:
-            self._refuse_rounded(column)
+            remedy = f"{column.type}: read it as float64 or as integers"
+            self._refuse_rounded(column.to_numpy(), _LARGEST_NARROW[column.type], remedy)
         if not self._is_decided:
             self._decide(column)
         if not self._is_seconds:
@@ -109,16 +103,16 @@ class TimeColumn:
     def _joined(self, days, clocks) -> pa.ChunkedArray:
         """Returns days and times of day as one text a row."""
         days, clocks = (
-            pc.if_else(pc.equal(pc.utf8_trim_whitespace(own), ""), None, own) if _is_text(own.type) else own
+            pc.if_else(pc.equal(pc.utf8_trim_whitespace(own), ""), None, own) if own.type == _TEXT else own
             for own in (days, clocks)
         )
-        may_be_numbers = _is_text(clocks.type) and not pc.any(pc.match_substring(clocks, ":")).as_py()
+        may_be_numbers = clocks.type == _TEXT and not pc.any(pc.match_substring(clocks, ":")).as_py()
         if self._form is None and (may_be_numbers or _is_number(clocks.type)):
             numbers = _numbers(clocks)
             clocks = self._clocks(numbers) if numbers.null_count < len(numbers) else clocks
         if _is_date(days.type):
             days = days.cast(pa.date32())
-        return pc.binary_join_element_wise(days.cast(pa.string()), clocks.cast(pa.string()), " ")
+        return pc.binary_join_element_wise(days.cast(_TEXT), clocks.cast(_TEXT), pa.scalar(" ", _TEXT))
 
     def _clocks(self, numbers) -> pa.Array:
         """Returns numbers of a unit as times of day, null for other numbers."""
@@ -154,37 +148,26 @@ class TimeColumn:
                     self._is_seconds, self._is_decided = number is not None, True
                     return
 
-    def _refuse_rounded(self, column):
-        """Raises ValueError for floats of 16 or 32 bits so large that several times are the same float."""
-        sizes = np.abs(column.to_numpy())
-        largest = np.max(sizes, where=np.isfinite(sizes), initial=0)
-        if largest >= _LARGEST_NARROW[column.type]:
-            raise ValueError(
-                f"The column {self._name!r} holds times as {column.type} up to {largest:.0f}, in which times "
-                "that lie near each other are the same: read it as float64 or as integers."
-            )
-
     def _seconds(self, column) -> np.ndarray:
         """Returns numbers of seconds, NaN for null and for text that is none."""
         values = _numbers(column).to_numpy(zero_copy_only=False)
-        largest = np.max(np.abs(values), where=np.isfinite(values), initial=0)
-        if largest >= _LARGEST:
-            raise ValueError(
-                f"The numbers of the column {self._name!r} reach {largest:.0f}, which is not exact as "
-                f'seconds: they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit.'
-            )
+        remedy = f'they look like {UNITS["ns"]} since 1970, pass time_format="ns" or their unit'
+        self._refuse_rounded(values, 2**53, f"seconds: {remedy}")
         return values
+
+    def _refuse_rounded(self, values, exact, told):
+        """Raises ValueError for numbers so large that several times are the same one."""
+        largest = np.max(np.abs(values), where=np.isfinite(values), initial=0)
+        if largest >= exact:
+            reach = f"The numbers of the column {self._name!r} reach {largest:.0f}"
+            raise ValueError(f"{reach}, which is not exact as {told}.")
 
     def _dates(self, column) -> np.ndarray:
         if self._form is not None:
-            return _mapped(
-                column, lambda text: _checked(text, lambda own: datetime.strptime(own, self._form))
-            )
-        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-            try:
-                return column.cast(kind).to_numpy()
-            except pa.ArrowInvalid:
-                continue
+            return _mapped(column, lambda text: _checked(text, datetime.strptime, self._form))
+        for zone in (None, "UTC"):
+            with contextlib.suppress(pa.ArrowInvalid):
+                return column.cast(pa.timestamp("us", zone)).to_numpy()
         return _mapped(column, _date)
 
 
@@ -200,12 +183,7 @@ def unit_of(times: np.ndarray) -> str | None:
 
 
 def point_in_time(point, times: np.ndarray):
-    """Returns a point in time in a form that compares with an array of times, numbers or datetime64.
-
-    The point is an ISO 8601 date as text, a `datetime`, `date` or `np.datetime64`, in UTC if it names no
-    zone; or a number of seconds since 1970, or of the unit of the times if these are numbers. Raises
-    ValueError for anything else.
-    """
+    """Returns a point in time, as `time_split` takes it, in a form that compares with an array of times."""
     instant: Any = point
     is_number = isinstance(point, numbers.Real) and not isinstance(point, bool | np.timedelta64)
     if is_number and math.isfinite(point):
@@ -217,28 +195,14 @@ def point_in_time(point, times: np.ndarray):
         instant = _date(point)
     elif hasattr(point, "to_datetime64"):  # a Timestamp of pandas: UTC, in nanoseconds
         instant = point.to_datetime64()
-    elif isinstance(point, date) and not isinstance(point, datetime):
-        instant = datetime(point.year, point.month, point.day)
-    if isinstance(instant, datetime):
-        instant = _utc(instant)
+    if isinstance(instant, date):
+        instant = _utc(instant) if isinstance(instant, datetime) else np.datetime64(instant)
     if not isinstance(instant, np.datetime64) or np.isnat(instant):
         raise ValueError(
             f"{point!r} is not a point in time: pass an ISO 8601 date such as '2024-05-01', a datetime, an "
             "np.datetime64, or a number of seconds."
         )
     return instant if times.dtype.kind == "M" else float((instant - _EPOCH) / np.timedelta64(1, "s"))
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of a column's values, whatever the form in which Arrow stores them."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    is_text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_binary(kind)
-    return pa.large_string() if is_text else kind
-
-
-def _is_text(kind) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_date(kind) -> bool:
@@ -251,14 +215,14 @@ def _is_number(kind) -> bool:
 
 def _of_unit(column, unit: str) -> np.ndarray:
     """Returns numbers, or text that holds some, as `datetime64` of the unit; NaT for what is none."""
-    column = pc.utf8_trim_whitespace(column) if _is_text(column.type) else column
+    column = pc.utf8_trim_whitespace(column) if column.type == _TEXT else column
     try:
         whole = column.cast(pa.int64())
     except pa.ArrowInvalid:
         values = _numbers(column)
         is_good = pc.less(pc.abs(values), 2.0**63)
         whole = pc.if_else(is_good, pc.round(values), None).cast(pa.int64())
-        if _is_text(column.type):  # float64 does not hold every integer
+        if column.type == _TEXT:  # float64 does not hold every integer
             is_whole = pc.and_(is_good, pc.match_substring_regex(column, r"^-?\d+$"))
             whole = pc.coalesce(pc.if_else(is_whole, column, None).cast(pa.int64()), whole)
     return whole.cast(pa.timestamp(unit)).to_numpy(zero_copy_only=False)
@@ -266,7 +230,7 @@ def _of_unit(column, unit: str) -> np.ndarray:
 
 def _numbers(column) -> pa.ChunkedArray | pa.Array:
     """Returns numbers, or text that holds some, as float64, null for what is none."""
-    if not _is_text(column.type):
+    if column.type != _TEXT:
         return column.cast(pa.float64(), safe=False)
     try:
         return pc.utf8_trim_whitespace(column).cast(pa.float64())
@@ -305,12 +269,12 @@ def _date(text: str | None) -> datetime | None:
     return _checked(text, datetime.fromisoformat)
 
 
-def _checked(text: str | None, parse) -> datetime | None:
+def _checked(text: str | None, parse, *form) -> datetime | None:
     """Returns a date with its zone, or None if it is none. A leap second is the second after it."""
     text = (text or "").strip()
     whole = _LEAP_SECOND.sub("59", text)
     try:
-        value = parse(whole) + timedelta(seconds=whole != text)
+        value = parse(whole, *form) + timedelta(seconds=whole != text)
     except (ValueError, OverflowError):
         return None
     return value if value.tzinfo else value.replace(tzinfo=UTC)

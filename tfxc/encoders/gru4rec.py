@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, register
 from tfxc.arguments import positive_int
-from tfxc.encoders.items import item_vectors
-from tfxc.encoders.sequence_layers import SequenceLayer
+from tfxc.encoders.sequence_layers import SequenceLayer, item_vectors
 
 layers = keras.layers
 

@@ -44,11 +44,10 @@ def block_draw(query, block_mass, index, num_samples, seed):
     """Draws S classes a query, with replacement, and the log-probability of each draw.
 
     The op draws a block B with probability ``P(B) ∝ max(mass_B + constant·|B|, floor·|B|)``, then a class of
-    B with ``P(i|B) ∝ w_i``, the kernel of ``query · rows[i]``. Each draw inverts a float64 distribution with
-    53 random bits. Where no class is below the floor, the probability of a class is ``w_i / Σ_j w_j``. The
-    compiled op groups draws by block, so it reads the rows of a block once for 16 queries; the cost is O(L/b
-    + S·b·F) a query. Its random numbers belong to (seed, query, draw), whatever the number of threads. The
-    TensorFlow path has the same distribution; its draws for the same seed differ.
+    B with ``P(i|B) ∝ w_i``, the kernel of ``query · rows[i]``: ``w_i / Σ_j w_j`` in all, where no class is
+    below the floor. The cost is O(L/b + S·b·F) a query. The compiled op's random numbers belong to (seed,
+    query, draw), whatever the number of threads. The TensorFlow path has the same distribution; its draws for
+    the same seed differ.
 
     Query features are ``[N, F]`` float32, masses ``[N, ceil(L / b)]`` float32,
     ``Σ_{i in B} (quadratic·o_i² + linear·o_i)``; S is in [1, 2^24], the seed ``[2]`` integers. Returns

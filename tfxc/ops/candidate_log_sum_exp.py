@@ -16,11 +16,10 @@ def candidate_log_sum_exp(table, query, label_ids, class_ids, offsets, normalize
 
     ``log_sum[n] = log sum over s of exp(query[n] · w_s + offsets[n, s])``, where ``w_s`` is the class vector
     of candidate s, as in :func:`~tfxc.ops.candidate_scores.candidate_scores`. The compiled op reads a
-    candidate's row once: while the row is in the cache, the op adds it to the mean of all rows by their
-    shares of the sum, which is the query's gradient. It keeps the class vectors of labels, ``[N, P, D]``. So
-    the backward pass reads no row; that of normalised scores reads the rows of the touched classes once: take
-    all gradients, then change the table. Without the compiled library, in XLA and for other tables
-    TensorFlow's ops do the same.
+    candidate's row once: while it is in the cache, the op adds it to the mean of all rows by their shares of
+    the sum, which is the query's gradient. The backward pass of normalised scores reads the rows of the
+    touched classes once more: take all gradients, then change the table. Without the compiled library, in XLA
+    and for other tables TensorFlow's ops do the same.
 
     Args:
         table: and ``query``, ``normalize``, ``row_offset``: as in ``candidate_scores``.

@@ -1,8 +1,8 @@
 """All classes of a dense head in one pass: a reduction over their logits, and the k best, without ``[N, L]``.
 
 ``logit[n, l] = query[n] · w_l + bias[l]``, where ``w_l`` is a row of the table, divided by its norm if
-``normalize``. The compiled ops read the table in place, a few dozen classes at a time. They fold the logits
-while these are in the cache, and compute them again for the gradient. The number of threads changes no bit.
+``normalize``. The compiled ops fold the logits of a few dozen classes while these are in the cache, and
+compute them again for the gradient. The number of threads changes no bit.
 
 All functions but ``left_by_filter`` take
 
@@ -16,8 +16,7 @@ They raise ``tf.errors.InvalidArgumentError`` for shapes that do not fit, or too
 
 The gradient of the log-sum-exp can be filtered. Classes come in tiles of ``TILE_CLASSES``. The filter leaves
 a tile out for a query for which every class of the tile has a probability below a threshold: the query then
-gives the tile no gradient and gets none from it. An example's gradient does not depend on the rest of the
-batch. Rows of tiles that no query keeps have no gradient at all.
+gives the tile no gradient and gets none from it.
 """
 
 import math

@@ -47,9 +47,8 @@ def mach_top_k(tables, family, k, exclude=None, decoder="mean", prune=True):
 
     The op tries the best buckets of each repetition first. A class in none of them scores at most the mean
     over the repetitions of the worst bucket tried (a median: twice that). Where the k-th best found is above
-    this bound, the op skips all other classes; else it scores all classes, in blocks that stay in the cache.
-    It computes buckets and their classes on the way, and reads and writes nothing of size L. The TensorFlow
-    path has the same results, from one ``[B, L]`` tensor.
+    this bound, the op skips all other classes; else it scores all classes, in blocks. The TensorFlow path has
+    the same results, from one ``[B, L]`` tensor.
 
     Args:
         tables: ``[B, R, M]`` float32, at least 0, the scores of the buckets. NaN is never among the best.

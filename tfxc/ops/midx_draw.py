@@ -35,11 +35,10 @@ def midx_draw(row_logits, column_logits, index, num_samples, seed):
     """Draws S classes a query, with replacement; the log-probability of each draw, and ``log Z``.
 
     A class of weight ``m_i`` in cell ``(a, b)`` has the probability
-    ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``. The op draws the cell first: it inverts the
-    float64 distribution over all C² cells with 53 random bits. Then it draws a class of the cell by its
-    weight, by the alias method. The cost is O(C² + S log C) a query, whatever L. The compiled op's random
-    numbers belong to (seed, query, draw), whatever the number of threads. The TensorFlow path has the same
-    distribution; its draws for the same seed differ.
+    ``Q(i|z) = m_i exp(u_a + v_b) / Σ_ab mass_ab exp(u_a + v_b)``. The op draws the cell first, then a class
+    of the cell by its weight, by the alias method. The cost is O(C² + S log C) a query, whatever L. The
+    compiled op's random numbers belong to (seed, query, draw), whatever the number of threads. The TensorFlow
+    path has the same distribution; its draws for the same seed differ.
 
     The logits ``u`` and ``v``, ``[N, C]`` float32, are query times row and column codewords. S is in
     [1, 2^24], the seed ``[2]`` integers. Returns ``class_ids [N, S]`` int32; ``log_prob [N, S]`` float32,

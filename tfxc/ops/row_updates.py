@@ -24,12 +24,16 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfxc.ops import library
-from tfxc.ops.score_gradient import score_gradient_behind
 from tfxc.ops.stochastic_rounding import stochastic_round
 from tfxc.ops.table_rows import read_rows
 from tfxc.require import in_range
 
 NO_SEED = (0, 0)
+# For each op that makes a table's gradient from scores: the scores' gradients, the slots, and its rows.
+_GRADIENTS_OF_SCORES = {
+    "Tfxc>CandidateScoresGrad": lambda op: (op.inputs[3], op.outputs[3], *op.outputs[1:3]),
+    "Tfxc>CandidateLogSumExpGrad": lambda op: (op.outputs[1], op.inputs[6], *op.outputs[3:5]),
+}
 
 
 class AdamHyper(NamedTuple):
@@ -42,6 +46,14 @@ class AdamHyper(NamedTuple):
     beta_1: float  # decay of the first moment, in [0, 1)
     beta_2: float  # decay of the second moment, in [0, 1)
     epsilon: float  # added to the root of the second moment; above 0
+
+
+class ScoreGradient(NamedTuple):
+    """The factors of a table's gradient: that of row r is the sum of ``score_gradients[n, s] * query[n]``."""
+
+    query: tf.Tensor  # [N, D]
+    score_gradients: tf.Tensor  # [N, S], the gradient of each score
+    slots: tf.Tensor  # uint64, r << 32 | n * S + s of each slot (n, s) that scores row r, ascending
 
 
 def sum_duplicate_rows(gradient):
@@ -165,6 +177,22 @@ def _compiled(name, gradient):
         update = getattr(ops, f"tfxc_{name}")
         return functools.partial(update, values=gradient.values, row_ids=gradient.indices)
     return functools.partial(getattr(ops, f"tfxc_{name}_from_scores"), **from_scores._asdict())
+
+
+def score_gradient_behind(gradient):
+    """The ``ScoreGradient`` of ``tf.IndexedSlices`` that come straight from scores, in a graph; else None.
+
+    An optimizer that takes the factors instead of the rows saves a write and a read of a row for each touched
+    class: the graph then does not make the rows. It is None in eager mode, for normalised scores, and where
+    the gradient was changed or summed with another one.
+    """
+    op = getattr(gradient.values, "op", None)  # eager tensors have none
+    if op is None or op.type not in _GRADIENTS_OF_SCORES or op.get_attr("normalize"):
+        return None
+    score_gradients, slots, row_gradients, rows = _GRADIENTS_OF_SCORES[op.type](op)
+    if gradient.values is not row_gradients or gradient.indices is not rows:
+        return None
+    return ScoreGradient(op.inputs[1], score_gradients, slots)
 
 
 def _distinct_rows(variable, gradient):

@@ -9,7 +9,7 @@ import numpy as np
 from tfxc.metrics.popularity import popularity_deciles
 from tfxc.report.measurements import ODDS
 from tfxc.report.plots import bars, reliability
-from tfxc.samplers.has_index import has_index
+from tfxc.samplers.mixture import has_index
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #20242b; --faint: #5b6472; --line: #dfe3e9;

@@ -13,6 +13,7 @@ from tfxc._keras.weights import add_weight, tf_variable
 from tfxc.arguments import by_class, real_number
 from tfxc.class_rows import ClassRows
 from tfxc.require import require
+from tfxc.samplers.sampler import Sampler
 
 SAVED = "saved"
 
@@ -49,12 +50,6 @@ def check_counts(counts, smoothing, what):
     return counts + smoothing
 
 
-def match_classes(counts, num_classes, what):
-    """Raises ValueError unless there are counts for exactly L classes."""
-    if counts is not None and not isinstance(counts, str) and len(counts) != num_classes:
-        raise ValueError(f"{what} got counts of {len(counts)} classes, but the head has {num_classes}.")
-
-
 def gather_counts(variable, ids, what):
     """The values of a variable [L], made of the counts, at class ids of any shape (-1 reads class 0)."""
     loaded = tf.logical_not(tf.math.is_nan(tf.nn.embedding_lookup(variable, 0)))
@@ -75,10 +70,6 @@ class RunningCounts(keras.layers.Layer):
 
     It counts occurrences, not steps: a class that comes twice in a batch counts twice. The smoothing is added
     to every count.
-
-    Reference:
-        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019
-        (estimates from the batches themselves).
     """
 
     def __init__(self, smoothing, **kwargs):
@@ -123,3 +114,36 @@ class RunningCounts(keras.layers.Layer):
         counts = tf.cast(tf.nn.embedding_lookup(tf_variable(self.occurrences), ids), tf.float64)
         total = tf.cast(tf_variable(self.total), tf.float64) + self.smoothing * self.num_classes
         return tf.cast(tf.math.log(counts + self.smoothing) - tf.math.log(total), tf.float32)
+
+
+class CountedSampler(Sampler):
+    """A sampler by class counts, those given or those of the labels in the steps so far."""
+
+    def __init__(self, num_negatives, counts, smoothing, **kwargs):
+        super().__init__(num_negatives, **kwargs)
+        self.counts = check_counts(counts, smoothing, type(self).__name__)
+        self.smoothing = float(smoothing)
+
+    def get_config(self):
+        counts = None if self.counts is None else SAVED
+        return {**super().get_config(), "counts": counts, "smoothing": self.smoothing}
+
+    def build_index(self):
+        if self.counts is None:
+            self.running_counts = RunningCounts(self.smoothing)
+            self.running_counts.build((self.num_classes,))
+
+    def _match_classes(self, num_classes):
+        """Raises ValueError unless given counts are those of so many classes."""
+        if isinstance(self.counts, np.ndarray) and len(self.counts) != num_classes:
+            raise ValueError(
+                f"{type(self).__name__} got counts of {len(self.counts)} classes, but the head has "
+                f"{num_classes}."
+            )
+
+    def class_rows(self):
+        return [] if self.counts is None else [ClassRows(self.log_probs)]
+
+    def observe(self, step):
+        if self.counts is None:
+            self.running_counts.count(step.labels)

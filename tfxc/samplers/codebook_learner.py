@@ -24,10 +24,6 @@ class Estimate(NamedTuple):
     probs: tf.Tensor  # float32, 0 for what does not count
     log_share: tf.Tensor  # log of the number of classes that each stands for: minus the log expected count
 
-    def of(self, rows):
-        """The estimate for some of the queries."""
-        return Estimate(*(tf.gather(part, rows) for part in self))
-
 
 def softmax_estimate(labels, positives, ids, negatives):
     """The ``Estimate`` from a step, ``p_i ∝ exp(o_i) / e_i`` over the scored classes, without a gradient.
@@ -56,11 +52,8 @@ class CodebookLearner(keras.layers.Layer):
     the classes of each codeword, which ``summarize`` keeps at a refresh. The first runs over the classes that
     a step scored, each quantised softly: by a mean of the codewords, ``α_k ∝ exp(−16 |w − c_k|² / e)``, with
     e the codebook's mean error at the last refresh. So a class also pulls at the codewords to which it may
-    belong after the next refresh.
-
-    The second codebook quantises the ``residual`` of the first, or the second half. The learner has an
-    optimizer and state of its own: the model's gradients, their clipping and its optimizer's slots are the
-    same with and without it.
+    belong after the next refresh. The second codebook quantises the ``residual`` of the first, or the second
+    half.
 
     Reference:
         Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index: Methods, Theory and Applications",

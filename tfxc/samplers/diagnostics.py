@@ -39,8 +39,7 @@ def proposal_quality(sampler: Sampler, head, query, labels, example_ids=None) ->
     """Measures a sampler's proposal against the softmax over all classes, streamed in blocks of classes.
 
     With ``p`` the softmax of the logits ``o``, ``e_i`` the expected counts and ``Q = e / Σ_j e_j``:
-    ``KL = Σ_i p_i (o_i − log e_i) − log Σ_j exp(o_j) + log Σ_j e_j``. The function draws nothing: the
-    sampler's state stays as it is, and the figures carry no noise of sampling.
+    ``KL = Σ_i p_i (o_i − log e_i) − log Σ_j exp(o_j) + log Σ_j e_j``. The function draws nothing.
 
     Args:
         sampler: a built ``Sampler`` that knows its expected counts.
@@ -125,9 +124,6 @@ def _expected_hits(question, labels, log_expected_count):
 
 def cumulative_probability(sampler: Sampler | None, head, query, labels, example_ids=None) -> np.ndarray:
     """The probability that a proposal gives to the r classes that score highest, for every rank r.
-
-    A plot against rank, for the softmax and each sampler, shows where a proposal puts its draws: near the
-    classes that compete with the positive, or out in the tail.
 
     Args:
         sampler: a built ``Sampler``, or None for the softmax itself.

@@ -161,17 +161,15 @@ class HardNegatives(HardAndUniform):
 
     The sampler passes over the example's positives: the next best class takes the slot. ``Draw.label_slots``
     tells it to losses in which a label is noise for the others (the softmax's "ranking" and "nce"). With
-    "ranking" the model gives somewhat too much probability to the class that ranks next after the hard ones,
-    since it depends on the label whether this class is among them. More draws make the effect smaller.
+    "ranking" the model gives somewhat too much probability to the class that ranks next after the hard ones.
 
     Args:
         num_hard: hard classes an example, in [1, L).
         num_uniform: uniform draws an example; eight for each hard one in the paper. With 0, an example that
             has hard classes gets no others, and the loss does not estimate the full one: nothing pushes down
-            classes outside the table. On Tate that ranked best (docs/benchmarks/tagging.md), on Delicious and
-            in the paper below uniform draws alone.
-        num_retrieved: columns of the table, at least num_hard. Classes beyond num_hard take the place of
-            the example's positives, so leave room for as many as most examples have. Default: num_hard + 32.
+            classes outside the table (docs/benchmarks/tagging.md).
+        num_retrieved: columns of the table, at least num_hard; by default num_hard + 32. Those beyond
+            num_hard take the place of the example's positives.
         seed: int, see ``Sampler``.
 
     Raises:

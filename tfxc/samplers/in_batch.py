@@ -6,27 +6,18 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.arguments import positive_int
-from tfxc.class_rows import ClassRows
-from tfxc.samplers.class_counts import (
-    SAVED,
-    RunningCounts,
-    as_the_rarest,
-    check_counts,
-    gather_counts,
-    match_classes,
-)
-from tfxc.samplers.sampler import Sampler, no_log_prob, refuse_options
+from tfxc.samplers.class_counts import CountedSampler, as_the_rarest, gather_counts
+from tfxc.samplers.sampler import no_log_prob, refuse_options
 from tfxc.samplers.step import PoolCounts, Step
 
 
 @register
-class InBatch(Sampler):
+class InBatch(CountedSampler):
     """The positives of the batch, shared by all its queries: ``Q(i) = n_i / Σ_j n_j``.
 
     Labels arrive by frequency, so the correction needs class counts n: those of the training data, or, by
-    default, those counted in the steps so far. In two-tower models, which compute class vectors instead of
-    looking them up, no class but the labels is computed. All labels of a batch ranked above ``Unigram`` in
-    docs/benchmarks/combinations, a few draws from them far below it.
+    default, those counted in the steps so far. In two-tower models no class but the labels is computed. All
+    labels of a batch ranked above ``Unigram`` in docs/benchmarks/combinations, a few draws far below it.
 
     A row's own labels are in the pool because they are its labels, so these slots are empty for that row. The
     other slots are draws, even if they hold the same class. With M labels in the batch, P_n of them in row n,
@@ -52,7 +43,8 @@ class InBatch(Sampler):
         [[inf, 0.25], [0.5, inf]]
 
     Reference:
-        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019.
+        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019 (with
+        counts from the batches themselves).
     """
 
     def __init__(
@@ -65,28 +57,21 @@ class InBatch(Sampler):
         **kwargs,
     ) -> None:
         refuse_options(kwargs, ["shared"], "InBatch", "all queries have the same candidates anyway")
-        super().__init__(1, seed=seed, **kwargs)
+        super().__init__(1, counts, smoothing, seed=seed, **kwargs)
         self.num_negatives = None if num_negatives is None else positive_int(num_negatives, "num_negatives")
-        self.counts = check_counts(counts, smoothing, "InBatch")
-        self.smoothing = float(smoothing)
 
     def get_config(self):
         config = super().get_config()
         del config["shared"]
-        return {**config, "counts": None if self.counts is None else SAVED, "smoothing": self.smoothing}
+        return config
 
     def build_index(self):
-        match_classes(self.counts, self.num_classes, "InBatch")
-        if self.counts is None:
-            self.running_counts = RunningCounts(self.smoothing)
-            self.running_counts.build((self.num_classes,))
-            return
-        saved = isinstance(self.counts, str)
-        log_probs = constant(np.nan if saved else np.log(self.counts / self.counts.sum()))
-        self.log_probs = add_weight(self, "log_probs", (self.num_classes,), log_probs, trainable=False)
-
-    def class_rows(self):
-        return [] if self.counts is None else [ClassRows(self.log_probs)]
+        self._match_classes(self.num_classes)
+        super().build_index()
+        if self.counts is not None:
+            saved = isinstance(self.counts, str)
+            log_probs = constant(np.nan if saved else np.log(self.counts / self.counts.sum()))
+            self.log_probs = add_weight(self, "log_probs", (self.num_classes,), log_probs, trainable=False)
 
     def classes_changed(self, head, added: np.ndarray) -> None:
         """Forgets removed classes; with given counts, a new class is as frequent as the rarest."""
@@ -95,10 +80,6 @@ class InBatch(Sampler):
         else:
             log_probs = as_the_rarest(self.log_probs, added)
             tf_variable(self.log_probs).assign(log_probs - np.log(np.exp(log_probs).sum()))
-
-    def observe(self, step):
-        if self.counts is None:
-            self.running_counts.count(step.labels)
 
     def prepare(self, step: Step) -> tf.Tensor:
         return step.labels

@@ -21,9 +21,8 @@ _ELEMENTS_AT_ONCE = 1 << 22
 class KernelSampler(Sampler):
     """Draws a block of classes, by a product that gives its summed kernel, and then a class of the block.
 
-    A subclass defines the ``kernel``, a function of the product of a class's and a query's features; the
-    ``_features``; the ``_block_sums`` over the classes of a block; and the ``_block_mass`` that a query makes
-    of the sums.
+    A subclass defines the ``kernel`` of the product of a class's and a query's ``_features``, the
+    ``_block_sums`` over the classes of a block, and the ``_block_mass`` that a query makes of the sums.
     """
 
     def build_index(self):
@@ -80,13 +79,9 @@ class Sphere(KernelSampler):
     sign come often; ``MIDX`` follows the softmax more closely. The kernel squares the head's whole logit,
     with its bias and temperature.
 
-    With ``b = sqrt(L·D / 2S)`` both levels cost a query the same, ``sqrt(2·L·S·D³)`` multiplications in all.
-    That is a ninth of scoring every class at L = 1,000,000, D = 64 and S = 100, a third at 100,000, and no
-    gain below 2·S·D classes. Memory: a copy of the class vectors, 4·D bytes a class, and D(D+1)/2 floats a
-    block (L = 1,000,000, D = 64: 256 MB, and 15 MB for 1,761 blocks of 568 classes).
-
-    Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``).
+    With ``b = sqrt(L·D / 2S)`` both levels cost a query the same, ``sqrt(2·L·S·D³)`` multiplications in all:
+    no gain below 2·S·D classes. Memory: 4·D bytes a class, and D(D+1)/2 floats a block. Before its first
+    ``refresh`` Q is exactly uniform. Refresh once an epoch (``tfxc.callbacks.SamplerRefresh``).
 
     Args:
         num_negatives, shared, seed: see ``Sampler``.
@@ -158,14 +153,11 @@ class Sphere(KernelSampler):
         total[self._pairs] = tf_variable(self.sums).numpy().sum(0, dtype=np.float64) / 2
         tf_variable(self.total).assign(total + total.T)
 
-    def _squares(self, query):
-        """The factors of the sums, ``α z_i z_j`` [D(D+1)/2, N]."""
+    def _block_mass(self, query):
         first, second = self._pairs
         columns = math.sqrt(self.alpha) * tf.transpose(query)  # to gather rows is faster than columns
-        return tf.gather(columns, first) * tf.gather(columns, second)
-
-    def _block_mass(self, query):
-        return tf.matmul(self._squares(query), tf_variable(self.sums), transpose_a=True, transpose_b=True)
+        factors = tf.gather(columns, first) * tf.gather(columns, second)  # α z_i z_j, [D(D+1)/2, N]
+        return tf.matmul(factors, tf_variable(self.sums), transpose_a=True, transpose_b=True)
 
     def _log_prob(self, query, mass, ids):
         exact = tf.cast(query, tf.float64)
@@ -194,12 +186,9 @@ class RFF(KernelSampler):
     ``τ·cos``, τ = 1/t. ν = τ would estimate just that, but with few features a smaller ν gives less noise.
 
     With ``b = sqrt(L / S)`` both levels cost a query the same, ``4·D_r·sqrt(L·S)`` multiplications in all.
-    Memory: 8·D_r bytes a class for its features, and as much for a block (L = 1,000,000, D_r = 32: 256 MB,
-    and 2.7 MB for 10,417 blocks of 96 classes).
-
-    Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
-    (``tfxc.callbacks.SamplerRefresh``). In all of docs/benchmarks models of these draws rank below those of
-    ``Unigram``, which take less time: ``compile`` warns of it.
+    Memory: 8·D_r bytes a class, and as much for a block. Before its first ``refresh`` Q is exactly uniform.
+    Refresh once an epoch (``tfxc.callbacks.SamplerRefresh``). In all of docs/benchmarks models of these draws
+    rank below those of ``Unigram``, which take less time: ``compile`` warns of it.
 
     Args:
         num_negatives, shared, seed: see ``Sampler``; the seed also draws Ω.

@@ -143,7 +143,7 @@ class LSH(Sampler):
         changed = ((ids, vectors_of(head, ids)) for ids in changed_classes(head, fingerprint))
         for ids, vectors in _padded(changed, self._rows_hashed):
             hashed = self._codes_of(vectors).numpy()[: len(ids)]
-            any_moved |= (codes[ids] != hashed).any()
+            any_moved = any_moved or (codes[ids] != hashed).any()
             codes[ids] = hashed
         tables = hash_tables(codes, 1 << self.num_bits)._asdict() if any_moved else {}
         self._assign_weights({**tables, "fingerprint": fingerprint})

@@ -16,9 +16,15 @@ from tfxc.class_vectors import blocks, blocks_of, changed_classes, vectors_of
 from tfxc.ops.midx_draw import CellIndex, midx_draw, midx_log_partition, pack_slots
 from tfxc.require import finite_rows
 from tfxc.samplers.alias import alias_table
-from tfxc.samplers.moments import Moments, QueryMoments, log_frequency
+from tfxc.samplers.moments import (
+    Moments,
+    QueryMoments,
+    QuerySample,
+    log_frequency,
+    log_partitions,
+    mean_log_softmax,
+)
 from tfxc.samplers.quantization import encode, encode_cells, fit_codebooks, quantised_vectors
-from tfxc.samplers.query_sample import QuerySample, log_partitions, mean_log_softmax
 from tfxc.samplers.sampler import Sampler
 from tfxc.samplers.step import Step
 
@@ -49,23 +55,17 @@ class MIDX(Sampler):
     last steps; for a ``UniformSparseHead`` the mean of the softmax over a sample of them). So a class that
     scores higher than the others of its cell for most queries is drawn more often.
 
-    Before its first ``refresh`` the codebooks are zero and Q is exactly uniform. Refresh once an epoch
+    Before its first ``refresh`` Q is exactly uniform. Refresh once an epoch
     (``tfxc.callbacks.SamplerRefresh``), or every 50 to 200 steps where epochs are long: the younger the
-    index, the nearer Q is to the softmax. A refresh runs k-means on the class vectors from a new start, since
-    one that starts from the last codebooks keeps the clusters of the first, barely trained vectors. The
-    k-means must keep the error small in the logits of the classes that get probability, so it weights each
-    class by its frequency (before the first query all classes weigh the same).
+    index, the nearer Q is to the softmax. A refresh runs k-means on the class vectors, weighted by frequency,
+    from a new start: the last codebooks would keep the clusters of the first, barely trained vectors. Then it
+    encodes the classes whose vectors changed since the last one. The others follow their cells, each of which
+    goes where the new codebooks put its ŵ. Where half of the classes changed, and after 1, 4, 16, ... times
+    the steps of the first such refresh, it encodes all. The probabilities are exact whatever the codes are.
 
-    Then it encodes the classes whose vectors changed since the last one: a checksum of 64 bits a class tells
-    which. The others follow their cells, each of which goes where the new codebooks put its ŵ, and keep
-    their frequencies. Where half of the classes changed, and after 1, 4, 16, ... times the steps of the first
-    such refresh, it encodes all. The probabilities are exact whatever the codes are.
-
-    All these weights are this package's. The paper's proposal has none: ``class_weights="uniform"``, the
-    softmax over the quantised class vectors alone, with draws in a cell that are uniform. It is farther from
-    the softmax where frequencies differ much.
-
-    ``LearnedMIDX`` improves the codebooks further while the model trains.
+    The paper's proposal has no weights: ``class_weights="uniform"``, the softmax over the quantised class
+    vectors alone. It is farther from the softmax where frequencies differ much. ``LearnedMIDX`` improves the
+    codebooks further while the model trains.
 
     Args:
         num_negatives: S, draws a query (or a batch).

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfxc._keras import keras, register
 from tfxc.samplers.sampler import Sampler, knows_counts, no_log_prob, refuse_options
 from tfxc.samplers.step import Question, Step
+from tfxc.samplers.unigram import Unigram
 
 
 @register
@@ -40,13 +41,9 @@ class Mixture(Sampler):
     """
 
     def __init__(self, samplers: Sequence[Sampler], *more, **kwargs) -> None:
-        if more or not isinstance(samplers, list | tuple):
-            raise ValueError(f"Mixture takes a list of samplers: Mixture([a, b]), but got {samplers!r}.")
-        if len(samplers) < 2:
-            raise ValueError(f"Mixture needs two or more samplers, but got {len(samplers)}.")
-        for sampler in samplers:
-            if not isinstance(sampler, Sampler):
-                raise ValueError(f"Mixture takes samplers, but got {sampler!r}.")
+        is_list = isinstance(samplers, list | tuple) and len(samplers) > 1
+        if more or not is_list or not all(isinstance(sampler, Sampler) for sampler in samplers):
+            raise ValueError(f"Mixture takes a list of two or more samplers, [a, b], but got {samplers!r}.")
         unfit = [type(sampler).__name__ for sampler in samplers if not knows_counts(sampler)]
         if unfit:
             raise ValueError(f"{unfit[0]} knows no expected counts of its candidates, so it cannot be mixed.")
@@ -144,3 +141,12 @@ class Mixture(Sampler):
         return tf.add_n(known) if known else None
 
     log_prob = no_log_prob("its candidates are draws of several distributions")
+
+
+def has_index(sampler: Sampler) -> bool:
+    """Whether ``refresh`` changes what a sampler draws by, or a part of a ``Mixture``."""
+    if isinstance(sampler, Mixture):
+        return any(has_index(part) for part in sampler.samplers)
+    if isinstance(sampler, Unigram) and sampler.counts is not None:
+        return False  # given counts stay as they are
+    return type(sampler).refresh is not Sampler.refresh

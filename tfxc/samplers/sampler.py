@@ -109,11 +109,8 @@ class Sampler(keras.layers.Layer):
         """
 
     def check_head(self, head) -> None:
-        """Raises ValueError for a head of another number of classes or of vectors of another width.
-
-        It has the head bring its class vectors up to date, as everybody does who builds an index.
-        """
-        require_current(head)
+        """Raises ValueError for a head of another number of classes or of vectors of another width."""
+        require_current(head)  # as everybody does who builds an index
         built = self.num_classes, self.query_dim
         found = head.num_classes, head.class_vectors(0, 1).shape[1]
         if found != built:
@@ -123,10 +120,7 @@ class Sampler(keras.layers.Layer):
             )
 
     def class_rows(self) -> list[ClassRows]:
-        """The sampler's weights with a row for each class, which ``change_classes`` moves by name.
-
-        By default there are none: ``classes_changed`` rebuilds an index.
-        """
+        """The weights with a row for each class, which ``change_classes`` moves by name; by default none."""
         return []
 
     def classes_changed(self, head, added: np.ndarray) -> None:
@@ -151,10 +145,7 @@ class Sampler(keras.layers.Layer):
         return Question(self, step)
 
     def observe(self, step: Step) -> None:
-        """Called once a training step, before its draw, with the ``Step`` as ``prepare`` sees it.
-
-        State that follows the steps moves here alone.
-        """
+        """Called once a training step, before its draw, with the ``Step`` as ``prepare`` sees it."""
 
     def learn(self, step: Step, draw: Draw, scored: Callable[[], tuple[Scored, Scored]]) -> None:
         """Called once a training step, after its ``Draw``, for a proposal that learns from scores.

@@ -21,11 +21,11 @@ class SearchedHardNegatives(HardAndUniform):
     """``HardNegatives`` that each step searches in an inverted index, with queries that are never stale.
 
     k-means cuts the class vectors into cells. A step scores the members of the ``num_probes`` cells whose
-    centres fit a query best, and keeps the highest. If a cell has more than four times the mean number of
-    members, the step scores only that many of them, which every refresh chooses at random. The sampler needs
-    neither example ids nor a disk, so it suits streams and sequences, but it keeps a copy of the class
-    vectors [L, D] and costs time in every step. The loss stays unbiased whatever the search finds. Before the
-    first ``refresh`` (``tfxc.callbacks.SamplerRefresh``) all draws are uniform.
+    centres fit a query best, at most four times the mean number of a cell's members, which every refresh
+    chooses at random. The sampler needs neither example ids nor a disk, so it suits streams and sequences,
+    but it keeps a copy of the class vectors [L, D] and costs time in every step. The loss stays unbiased
+    whatever the search finds. Before the first ``refresh`` (``tfxc.callbacks.SamplerRefresh``) all draws are
+    uniform.
 
     Args:
         num_hard, num_uniform, num_retrieved, seed: see ``HardNegatives``.

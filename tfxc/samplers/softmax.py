@@ -14,8 +14,8 @@ from tfxc.samplers.step import Step
 class Softmax(Sampler):
     """Draws from the softmax over the class vectors of the last refresh: ``Q(i|z) = softmax(z · w)_i``.
 
-    It measures the other proposals, in tests and at small L: a query costs O(L·D), as the full softmax does.
-    It keeps a copy of the class vectors. Before its first ``refresh`` Q is exactly uniform.
+    It measures the other proposals at small L: a query costs O(L·D), as the full softmax does. It keeps a
+    copy of the class vectors. Before its first ``refresh`` Q is exactly uniform.
 
     Args:
         num_negatives, shared, seed: see ``Sampler``.

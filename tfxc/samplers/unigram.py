@@ -8,23 +8,14 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import real_number
-from tfxc.class_rows import ClassRows
 from tfxc.samplers.alias import alias_draw, alias_table
-from tfxc.samplers.class_counts import (
-    SAVED,
-    RunningCounts,
-    as_the_rarest,
-    check_counts,
-    gather_counts,
-    match_classes,
-)
-from tfxc.samplers.sampler import Sampler
+from tfxc.samplers.class_counts import CountedSampler, as_the_rarest, gather_counts
 
 TABLE = "threshold", "alias"
 
 
 @register
-class Unigram(Sampler):
+class Unigram(CountedSampler):
     """Draws classes by frequency to a power: ``Q(i) = n_i^power / Σ_j n_j^power``.
 
     It ranked better than ``Uniform`` on all data of docs/benchmarks, whose frequencies are skewed. A draw
@@ -65,27 +56,22 @@ class Unigram(Sampler):
         seed: int | None = None,
         **kwargs,
     ) -> None:
-        super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        self.counts = check_counts(counts, smoothing, "Unigram")
-        self.smoothing = float(smoothing)
+        super().__init__(num_negatives, counts, smoothing, shared=shared, seed=seed, **kwargs)
         self.power = real_number(power, "power")
         if not math.isfinite(self.power):
             raise ValueError(f"power must be a finite number, but got {power}.")
 
     def get_config(self):
-        counts = None if self.counts is None else SAVED
-        return {**super().get_config(), "counts": counts, "smoothing": self.smoothing, "power": self.power}
+        return {**super().get_config(), "power": self.power}
 
     def build_index(self):
-        if self.counts is None:
-            self.running_counts = RunningCounts(self.smoothing)
-            self.running_counts.build((self.num_classes,))
+        super().build_index()
         log_probs = self.first_log_probs(self.num_classes)
         self._add_weights({**alias_table_of(log_probs), "log_probs": log_probs.astype(np.float32)})
 
     def first_log_probs(self, num_classes: int) -> np.ndarray:
         """The log probabilities float64 [L] before any training; NaN for counts that are to be loaded."""
-        match_classes(self.counts, num_classes, "Unigram")
+        self._match_classes(num_classes)
         if self.counts is None:
             return np.full(num_classes, -np.log(num_classes))
         if isinstance(self.counts, str):
@@ -106,9 +92,6 @@ class Unigram(Sampler):
         """What classes of these counts weigh, as logs of any scale."""
         return self.power * np.log(counts + self.smoothing)
 
-    def class_rows(self):
-        return [] if self.counts is None else [ClassRows(self.log_probs)]
-
     def classes_changed(self, head, added: np.ndarray) -> None:
         """Takes over the running counts; with given counts, a new class is as frequent as the rarest."""
         if self.counts is None:
@@ -116,10 +99,6 @@ class Unigram(Sampler):
             self.refresh(head)
         else:
             self._follow(as_the_rarest(self.log_probs, added))
-
-    def observe(self, step):
-        if self.counts is None:
-            self.running_counts.count(step.labels)
 
     def draw(self, given, seed):
         table = tf_variable(self.threshold), tf_variable(self.alias)

@@ -5,7 +5,9 @@ import tensorflow as tf
 from tfxc.ids import check_ids, is_among, refuse_mask, require_rows
 from tfxc.infinity import infinity_is_meant
 from tfxc.scored import BestClasses
-from tfxc.search.not_inlined import not_inlined
+from tfxc.search.exact import not_inlined
+
+_CANDIDATES = 4  # times k, of an index whose scores only come near to those of the head
 
 
 @infinity_is_meant()
@@ -61,3 +63,17 @@ def search_or_allowed(search, ranked, allow):
 def search_or_filtered(search, filtered, restricts):
     """``BestClasses``: ``filtered()`` where a bool scalar says that classes are out, else ``search()``."""
     return tf.cond(restricts, not_inlined(filtered), search)
+
+
+def ranked_best(head, index, query, k, exclude=None, allow=None, num_probes=None, **where):
+    """The k best classes that an index of a head, or a ``CellSearch``, finds, by the scores of the head.
+
+    The query float [N, D] is as the head takes it; the rest as of ``top_k`` of the index.
+    """
+    effective = tf.cast(head.effective_query(query), tf.float32)  # an update's head has no class vectors
+    if not head.approximate:
+        return index.top_k(effective, k, exclude, allow, num_probes, **where)
+    k = tf.minimum(k, head.num_classes)
+    num_candidates = tf.minimum(_CANDIDATES * k, head.num_classes)
+    ids = index.top_k(effective, num_candidates, exclude, allow, num_probes, **where).ids
+    return best_candidates(head.score(query, ids), ids, k, tf.zeros([tf.shape(ids)[0], 0], tf.int32))

@@ -6,8 +6,7 @@ from tfxc.ids import excluded_ids
 from tfxc.require import at_least_one
 from tfxc.scored import BestClasses
 from tfxc.search.candidates import best_allowed, best_candidates, search_or_allowed, search_or_filtered
-from tfxc.search.exact import LOWEST, grouped_top_k
-from tfxc.search.not_inlined import not_inlined
+from tfxc.search.exact import LOWEST, grouped_top_k, not_inlined
 from tfxc.search.tiles import read
 
 # Numbers that a block of queries reads from cells: 4 MB of float32 stay in the cache of a core.

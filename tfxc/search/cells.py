@@ -61,12 +61,8 @@ def moments(vectors, offsets, means=None):
 
     The best class that a query z finds in a cell scores about ``z · mean + |z| · reach``: three standard
     deviations above the mean, like the largest of a few hundred normal numbers. So a query reads a cell of
-    diverse members before an equally near cell of similar members. Where the lengths of class vectors differ
-    much, as they do after training on skewed frequencies, that finds the same share of the best in a third of
-    the reading.
-
-    Reference: Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate Maximum
-    Inner Product Search", 2024.
+    diverse members before an equally near cell of similar members: on skewed frequencies a third of the
+    reading then finds as many of the best.
     """
     first, sizes = offsets[:-1] - offsets[0], np.diff(offsets)
     if means is None:
@@ -87,23 +83,18 @@ def cut_into_cells(head, num_cells, skewed=True, lengths=None):
     The longer its vector, the more often a class is among the best, whatever the direction of the query.
     (Lengths leave out coordinates that all queries share, such as a bias: a large negative bias makes a
     vector long, and its class rare.) Where lengths are skewed, k-means therefore weighs classes by a high
-    power of their lengths, and the longest tenth of all classes have cells of their own, which queries read
-    long before the cells of their shorter neighbours. With class vectors trained on skewed frequencies, that
-    finds the same share of the best in a fraction of the reading. With clustered vectors of similar length it
-    would read several times as much, since there every class is as likely as another.
+    power of their lengths, and the longest tenth have cells of their own, which queries read long before
+    those of their shorter neighbours. With vectors of similar length that would read several times as much.
 
-    There are up to twice ``num_cells``, or more, since k-means cuts cells of more than twice the mean size
-    again. ``lengths`` are None, or what ``lengths_of`` the head returned. Raises ValueError if a class
-    vector, or its squared length, is not finite.
-
-    Reference:
-        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003 (the
-        inverted index); Dhillon, Modha, "Concept Decompositions for Large Sparse Text Data Using Clustering",
-        2001 (k-means of directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018
-        (lengths apart).
+    There are up to twice ``num_cells``, or more: cells of more than twice the mean size are cut again.
+    ``lengths`` are None, or what ``lengths_of`` the head returned. Raises ValueError if a class vector, or
+    its squared length, is not finite.
     """
     lengths = lengths_of(head) if lengths is None else lengths
-    weights = _weights(lengths) if skewed else np.ones(head.num_classes)
+    weights = np.ones(head.num_classes)
+    if skewed:
+        relative = lengths.astype(np.float64) / max(lengths.max(), np.finfo(np.float32).tiny)
+        weights = np.maximum(relative**_POWER_OF_LENGTH, 1e-12)
     ids, weights = sample_by_weight(weights, _POINTS_PER_CELL * num_cells, seed=0)
     points = directions(vectors_of(head, ids))
     codebook = kmeans(points, num_cells, weights=weights, title="k-means")
@@ -144,12 +135,6 @@ def lengths_of(head):
             )
         lengths[start : start + len(vectors)] = np.linalg.norm(vectors[:, varies], axis=1)
     return lengths
-
-
-def _weights(lengths):
-    """The positive weights [L] of classes in k-means."""
-    relative = lengths.astype(np.float64) / max(lengths.max(), np.finfo(np.float32).tiny)
-    return np.maximum(relative**_POWER_OF_LENGTH, 1e-12)
 
 
 def _assigned(head, codebook, points_of):

@@ -44,12 +44,9 @@ def empty_index(factory, dim):
 def faiss_index(head, factory: str | None = None, seed: int = 0, queries=None) -> faiss.Index:
     """A FAISS index of all class vectors of a head: its ids are class ids, its inner products are logits.
 
-    Class vectors are read in blocks, so memory holds little beside the index. Search it with
-    ``head.effective_query(query)``. The inner products of a ``UniformSparseHead`` only come near to its
-    logits: search for more than k classes, and rank these by ``head.score``.
-
-    The effort of a search (``nprobe``, ``efSearch``) doubles until it finds 95 % of the 100 best classes of
-    some queries. FAISS's own is one cell.
+    Search it with ``head.effective_query(query)``. The inner products of a ``UniformSparseHead`` only come
+    near to its logits: search for more than k classes, and rank these by ``head.score``. The effort of a
+    search (``nprobe``, ``efSearch``) doubles until it finds 95 % of the 100 best classes of some queries.
 
     Args:
         head: a built head with class vectors, e.g. ``DenseHead``; or a ``UniformSparseHead`` after training.

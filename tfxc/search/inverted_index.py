@@ -37,25 +37,23 @@ class InvertedIndex(keras.layers.Layer):
     """Finds the best classes of a query among the classes of a few cells, many times faster than among all.
 
     k-means cuts the class vectors into cells of similar direction, long vectors apart from short ones. A
-    query z reads and ranks the members of the most promising cells, those with the largest ``z · mean_c + |z|
-    · reach_c``. Classes that answer many queries, such as frequent ones, are in no cell: one dense product
-    scores all of them for every query. Every query reads the same amount: ``num_scanned`` classes, and
-    ``num_probes`` cells of mean size. So the index serves millions of classes in milliseconds, and misses a
-    few of the best: ``recall`` measures the share it finds, ``tune`` chooses the numbers that reach a given
-    share.
+    query z ranks the members of the most promising cells, those with the largest ``z · mean_c + |z| ·
+    reach_c``. Classes that answer many queries, such as frequent ones, are in no cell: one dense product
+    scores all of them for every query. Every query reads as much: ``num_scanned`` classes, and ``num_probes``
+    cells of mean size. ``recall`` measures the share of the best that it finds, ``tune`` chooses the numbers
+    that reach a given share.
 
-    The index keeps a copy of the class vectors, cell by cell, and nothing of the head. Give it to
-    ``model.export(path, index=index)``, or call ``top_k``. It does not follow further training or a change of
-    the classes: ``rebuilt`` makes an index that does.
+    The index keeps a copy of the class vectors, and nothing of the head. Give it to
+    ``model.export(path, index=index)``, or call ``top_k``. ``rebuilt`` makes the next one after training or a
+    change of the classes.
 
     Args:
         num_cells: about how many directions k-means separates, at most L; None for about twice the root of L.
             Each direction becomes up to two cells; after ``build_from`` the actual number of cells.
         num_probes: cells a query reads, in [1, num_cells]; None for 8.
         dtype: of the rows: "float32"; "bfloat16"; or "int8", with one scale a row. The latter two keep the
-            difference of a row from the mean of its cell, and read half or a quarter of the bytes; scanned
-            classes then have 16 bits, with one scale each. Scores are products of the float32 query with the
-            rounded rows.
+            difference of a row from the mean of its cell, in half or a quarter of the bytes; scanned classes
+            then have 16 bits, with one scale each.
         num_scanned: classes that are scored for every query, in [0, L); with None ``tune`` chooses it, and
             ``build_from`` takes 0.
 
@@ -79,11 +77,13 @@ class InvertedIndex(keras.layers.Layer):
         True
 
     Reference:
-        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003; Jégou,
-        Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the difference from
-        the centre); Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based Approximate
-        Maximum Inner Product Search", 2024 (which cells are read); Liu et al., "Understanding and Improving
-        Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
+        Sivic, Zisserman, "Video Google: A Text Retrieval Approach to Object Matching in Videos", 2003;
+        Dhillon, Modha, "Concept Decompositions for Large Sparse Text Data Using Clustering", 2001 (k-means of
+        directions); Yan et al., "Norm-Ranging LSH for Maximum Inner Product Search", 2018 (lengths apart);
+        Jégou, Douze, Schmid, "Product Quantization for Nearest Neighbor Search", 2011 (codes of the
+        difference from the centre); Bruch, Krishnan, Nardini, "Optimistic Query Routing in Clustering-based
+        Approximate Maximum Inner Product Search", 2024 (which cells are read); Liu et al., "Understanding and
+        Improving Proximity Graph Based Maximum Inner Product Search", 2020 (few classes answer most queries).
     """
 
     def __init__(
@@ -173,10 +173,8 @@ class InvertedIndex(keras.layers.Layer):
     def rebuilt(self, head) -> "InvertedIndex":
         """A new index of the head after training or ``change_classes``, around the centres of this one.
 
-        It runs no k-means and takes a fraction of the time of ``build_from``. Build from scratch once
-        ``recall`` falls.
-
-        The head may have any number of classes. The new index has as many probes and scanned classes.
+        It runs no k-means: build from scratch once ``recall`` falls. The head may have any number of classes.
+        The new index has as many probes and scanned classes.
 
         Raises:
             ValueError: as ``build_from``; or the head has vectors of another width, or the index is empty.
@@ -328,21 +326,17 @@ class InvertedIndex(keras.layers.Layer):
         A query costs one inner product for each cell and for each member that it reads, and a tenth for each
         scanned class. ``tune`` compares half, once and twice the number of cells, as long as more cost less,
         up to a quarter of all classes scanned, and long vectors apart or not; of more than a million classes
-        it compares a sample. It keeps a number of cells or scanned classes that the index was given. Parts of
-        more than half a minute tell of their progress.
+        it compares a sample. It keeps a number of cells or scanned classes that the index was given.
 
         Args:
             head: as of ``build_from``.
-            queries: float [n, D], as of ``recall``; a thousand or more that resemble those to come. Numbers
-                chosen by a few hundred queries suit these better than others.
+            queries: float [n, D], as of ``recall``; a thousand or more that resemble those to come.
             k: how many classes a query.
             recall: the share of the exact k best classes to find, in (0, 1].
-            exclude: as of ``recall``. A query that leaves out its n best needs as many probes as one for its
-                k + n best: tune for what requests will exclude.
+            exclude: as of ``recall``: tune for what requests will exclude.
 
         Returns:
-            The recall that is reached: less than wanted only where all cells are probed and the rounding of
-            the rows loses it.
+            The recall that is reached: less than wanted only where the rounding of the rows loses it.
 
         Raises:
             ValueError: ``recall`` is outside (0, 1]; else as the method ``recall``, or as ``build_from``.

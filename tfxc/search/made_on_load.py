@@ -8,10 +8,9 @@ import tensorflow as tf
 class MadeOnLoad(tf.Module):
     """A matrix of float32, computed once from weights of fewer bits when a SavedModel is loaded.
 
-    A product of float32 with fewer bits first converts these to float32. For a few rows that costs little
-    beside reading them; for a whole matrix it takes as long as the product with a single query. The matrix
-    stays in memory beside the weights: in TensorFlow Serving as long as the model is loaded, in Python until
-    the process ends. ``make`` maps the weights' values to the matrix, which has the first weight's shape.
+    To convert a whole matrix takes as long as its product with a single query. The matrix stays in memory
+    beside the weights: in TensorFlow Serving as long as the model is loaded, in Python until the process
+    ends. ``make`` maps the weights' values to the matrix, which has the first weight's shape.
     """
 
     def __init__(self, make, *weights):

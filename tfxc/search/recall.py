@@ -9,7 +9,7 @@ from tfxc.class_vectors import blocks
 from tfxc.ids import is_among, padded_ids, require_queries
 from tfxc.progress import progress
 from tfxc.scored import BestClasses
-from tfxc.search.reranked import ranked_best
+from tfxc.search.candidates import ranked_best
 
 _EQUAL = 1e-6  # scores within this share of each other are equal: sums of float32 round so much
 _RANKED_QUERIES = 256  # queries whose best are found at once

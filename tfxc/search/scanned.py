@@ -36,12 +36,7 @@ def most_promising(head, answers, num_classes):
 
     A class of vector w is an answer where the margin ``z·w - t`` is above 0. If the margin is normal, the
     chance of that grows with the ratio of its mean to its standard deviation. Where frequencies are skewed, a
-    few classes are far ahead. One dense product scores all of them, many times faster a row than a gather
-    from cells.
-
-    Reference:
-        Liu et al., "Understanding and Improving Proximity Graph Based Maximum Inner Product Search", 2020
-        (few classes, of long vectors, answer most queries).
+    few classes are far ahead.
     """
     variances, axes = np.linalg.eigh(answers.covariance)
     root = axes * np.sqrt(np.maximum(variances, 0))

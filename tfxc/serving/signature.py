@@ -12,7 +12,7 @@ from tfxc.arguments import positive_int, require_count
 from tfxc.layers.dense_head import tied_row_offset
 from tfxc.layers.mach_head import num_probes_of
 from tfxc.ops.library import stock_ops
-from tfxc.search.reranked import ranked_best
+from tfxc.search.candidates import ranked_best
 
 _K = "k"
 _EXCLUDE = "exclude"

@@ -3,7 +3,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from tfxc.data.quotes import Watched, check_quotes
+from tfxc.data.text_tables import Watched, check_quotes
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tfxc.data.quotes import Watched, check_quotes
         ('1,27" monitor\n"x","y ""z"" "\n2,"a"x b', None),
         ('1,"x"y"\n"Weird Al" Yankovic,x\n', "in line 3 text follows"),
         ('"x" y,27" "monitor"\n', "in line 2 text follows"),
-        ('"x \\"q\\" y",1\n', r"line 2 has a backslash before a quote.*write \"\" for"),
+        ('"x \\"q\\" y",1\n', r"in line 2 text follows.*write \"\" for"),
         ('1,"x \\"q\\" y"\n"open\n2,3"\n', None),  # a bad row of a column that is read
         ('1,"27"" monitor', None),
     ],
