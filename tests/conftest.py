@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import zlib
+from pathlib import Path
 from unittest.mock import patch
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -16,8 +17,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest  # noqa: E402
 
 # Programs, which tests run in a process of their own.
-PROGRAMS = "kill_training", "damage_files", "two_devices", "mutants", "wheel", "elsewhere"
+PROGRAMS = "kill_training", "two_devices", "mutants", "wheel", "elsewhere"
 collect_ignore = [f"{name}.py" for name in PROGRAMS]
+# Examples and what benchmarks share, which tests import.
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("examples", "benchmarks")]
 
 
 @pytest.fixture(autouse=True)
@@ -172,9 +175,8 @@ AUTOGRAPH = "test_autograph"
 @pytest.hookimpl(tryfirst=True)  # before those that a marker does not choose are left out
 def pytest_collection_modifyitems(config, items):
     from processes import quicken
+    from tensorflow.python.autograph.core import config as autograph
     from tensorflow.python.data.ops.options import AutotuneOptions
-
-    from tfxc._autograph import leave_alone
 
     quicken()
 
@@ -193,4 +195,5 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in EARLY)
-    leave_alone(*({item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}))
+    modules = {item.module.__name__ for item in items if hasattr(item, "module")} - {AUTOGRAPH}
+    autograph.CONVERSION_RULES = *map(autograph.DoNotConvert, modules), *autograph.CONVERSION_RULES

@@ -96,8 +96,8 @@ def run():
         model.export("served/1")
         model.save("model.keras")
         table = pyarrow.table({"user": [1, 1, 1, 2, 2, 2], "item": [*"abcabc"]})
-        sequences = tfxc.data.from_frame(table, user="user", item="item", directory="log")
-        sequences.vocabulary.save("names.txt")
+        # Elsewhere nothing takes the place of a folder whose sequences are in use.
+        tfxc.data.from_frame(table, user="user", item="item", directory="log").vocabulary.save("names.txt")
     np.testing.assert_array_equal(keras.models.load_model("model.keras").predict(x, verbose=0)["ids"], ids)
     served = tf.saved_model.load("served/1")
     np.testing.assert_array_equal(served.serve(x=x)["ids"], ids)
@@ -109,7 +109,7 @@ def run():
         gc.collect()  # as after the end of a process
         sampler = tfxc.samplers.HardNegatives(4, 4, num_retrieved=8, seed=1)
         mined = tfxc.ExtremeClassifier(keras.models.clone_model(encoder), tfxc.layers.DenseHead(300), sampler)
-        mined.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.BinaryCrossentropy())
+        mined.compile(tfxc.optimizers.LazyAdam(), loss=tfxc.losses.SoftmaxCrossentropy())
         mining = tfxc.callbacks.HardNegativeMining("mined", len(x), start_epoch=2, every_epochs=1)
         backup = tfxc.callbacks.BackupAndRestore("backup", save_freq=1)
         data = tfxc.data.with_example_ids(x)

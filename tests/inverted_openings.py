@@ -8,7 +8,6 @@ import ast
 import itertools
 import re
 import subprocess
-import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,32 +39,21 @@ def paragraphs_of_markdown(text):
     return re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", text)
 
 
-def paragraphs_of_python(path):
-    source = path.read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (
-            docstring := ast.get_docstring(node)
-        ):
-            docstring = re.sub(r"^ *>>>.*(?:\n.+)*", "\n", docstring, flags=re.M)
+def paragraphs_of_comments(text):
+    """Its comments, those below each other as one."""
+    lines = enumerate(text.splitlines())
+    marks = ((row, re.search(r"(?:^|\s)(?:#|//) (.*)", line)) for row, line in lines)
+    found = [(row, mark.start(), mark[1]) for row, mark in marks if mark]
+    for _, block in itertools.groupby(enumerate(found), lambda item: (item[1][0] - item[0], item[1][1])):
+        yield " ".join(text for _, (_, _, text) in block)
+
+
+def paragraphs_of_python(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            docstring = re.sub(r"^ *>>>.*(?:\n.+)*", "\n", ast.get_docstring(node), flags=re.M)
             yield from re.split(r"\n\s*\n|(?:^|\n) *(?:[*-] |[\w`*, ]+: ?(?=\n|[A-Z`]))", docstring)
-    with path.open("rb") as file:
-        comments = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
-    yield from joined((token.start, token.string) for token in comments)
-
-
-def paragraphs_of_cpp(path):
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines())
-    yield from joined(
-        ((row, line.index("//")), line[line.index("//") :]) for row, line in lines if "//" in line
-    )
-
-
-def joined(comments):
-    """Comments below each other as one paragraph."""
-    for _, block in itertools.groupby(
-        enumerate(comments), lambda item: (item[1][0][0] - item[0], item[1][0][1])
-    ):
-        yield " ".join(text.lstrip("#/ ") for _, (_, text) in block)
+    yield from paragraphs_of_comments(text)
 
 
 def sentences_of(paragraph):
@@ -78,18 +66,12 @@ def sentences_of(paragraph):
 def repository():
     """Pairs of a file and its sentences."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    readers = {
-        ".md": lambda path: paragraphs_of_markdown(path.read_text(encoding="utf-8")),
-        ".py": paragraphs_of_python,
-        ".cc": paragraphs_of_cpp,
-        ".h": paragraphs_of_cpp,
-    }
-    for path in map(ROOT.joinpath, listed.splitlines()):
+    readers = dict.fromkeys((".cc", ".h"), paragraphs_of_comments)
+    readers |= {".md": paragraphs_of_markdown, ".py": paragraphs_of_python}
+    for path in map(Path, listed.splitlines()):
         if path.suffix in readers:
-            yield (
-                path.relative_to(ROOT),
-                list(itertools.chain(*map(sentences_of, readers[path.suffix](path)))),
-            )
+            paragraphs = readers[path.suffix]((ROOT / path).read_text(encoding="utf-8"))
+            yield path, [*itertools.chain(*map(sentences_of, paragraphs))]
 
 
 def opening_of(sentence):

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CONSISTENCY = "tests/test_consistency.py"
 
 
 class Mutant(NamedTuple):
@@ -30,219 +29,172 @@ class Mutant(NamedTuple):
     environment: dict = {}
 
 
-MUTANTS = [
-    Mutant(
-        "InBatch masks every slot that holds the row's label, not its own slot alone",
-        "tfxc/samplers/in_batch.py",
-        "return pool, PoolCounts(self._num_draws(given), self._log_probs(pool), owner)",
-        "return pool, tf.where(tf.reduce_any(pool[:, tf.newaxis] == given[:, tf.newaxis], -1), float('inf'), "
-        "self.log_expected_count(given, pool[tf.newaxis]))",
-        f"{CONSISTENCY} tests/samplers/test_in_batch.py -k InBatch",
-    ),
-    Mutant(
-        "InBatch counts a row's own slots among its draws",
-        "tfxc/samplers/in_batch.py",
-        "num_draws = num_labels - num_own",
-        "num_draws = num_labels + 0.0 * num_own",
-        "tests/samplers/test_in_batch.py",
-    ),
-    Mutant(
-        "InBatch as a part of a mixture forgets which slots are empty",
-        "tfxc/samplers/mixture.py",
-        'tf.where(tf.concat(empty, 1), float("inf"), log_expected_count)',
-        "tf.where(tf.concat(empty, 1), log_expected_count, log_expected_count)",
-        "tests/samplers/test_mixture.py",
-    ),
-    Mutant(
-        "a mixture corrects each part by its own count",
-        "tfxc/samplers/mixture.py",
-        "return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)",
-        "return tf.reduce_max(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)",
-        "tests/samplers/test_mixture.py",
-    ),
-    Mutant(
-        "ranking: draws that hit a label are left out",
-        "tfxc/losses/softmax.py",
-        '"ranking": LOGSUMEXP_OF_CANDIDATES,',
-        '"ranking": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),',
-        f"{CONSISTENCY} -k ranking",
-    ),
-    Mutant(
-        "nce: draws that hit a label are left out",
-        "tfxc/losses/softmax.py",
-        "        SOFTPLUS.merge,\n",
-        "        SOFTPLUS.merge,\n        without_hits=True,\n",
-        f"{CONSISTENCY} -k nce",
-    ),
-    Mutant(
-        "ranking: a label that was passed over is no candidate for the others",
-        "tfxc/losses/softmax.py",
-        "if label_slots is None:\n                return",
-        "if True:\n                return",
-        f"{CONSISTENCY} -k 'Hard and ranking'",
-    ),
-    Mutant(
-        "nce: a label that was passed over is no noise",
-        "tfxc/losses/softmax.py",
-        "folded += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)",
-        "pass",
-        f"{CONSISTENCY} -k 'Hard and nce'",
-    ),
-    Mutant(
-        "codebooks learn from a softmax that is not estimated by expected counts",
-        "tfxc/samplers/codebook_learner.py",
-        "log_total = tf.reduce_logsumexp(logits + estimate.log_share, 1, keepdims=True)",
-        "log_total = tf.reduce_logsumexp(logits, 1, keepdims=True)",
-        "tests/samplers/test_learned_midx.py",
-    ),
-    Mutant(
-        "partition: draws that hit a label count beside it",
-        "tfxc/losses/softmax.py",
-        '"partition": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),',
-        '"partition": LOGSUMEXP_OF_CANDIDATES,',
-        f"{CONSISTENCY} tests/losses/test_softmax.py -k partition",
-    ),
-    Mutant(
-        "partition, by the compiled op: draws that hit a label count beside it",
-        "tfxc/layers/dense_head.py",
-        "class_ids = tf.where(hits(class_ids, labels) >= 0, -1, class_ids)",
-        "pass",
-        "tests/model/test_step.py -k one_by_one",
-    ),
-    Mutant(
-        "partition, one by one: draws that hit a label count beside it",
-        "tfxc/losses/reductions.py",
-        "self.fold(candidates.without(hits >= 0) if self.without_hits else candidates)",
-        "self.fold(candidates)",
-        "tests/model/test_step.py -k one_by_one",
-    ),
-    Mutant(
-        "an empty slot is scored as a candidate",
-        "tfxc/layers/head.py",
-        "Scored(logits, counted, head.num_classes).without(empty)",
-        "Scored(logits, counted, head.num_classes)",
-        "tests/layers/test_head.py -k empty_slot",
-    ),
-    Mutant(
-        "decoupled, over all classes: the other labels stay in",
-        "tfxc/losses/softmax.py",
-        "rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)",
-        "rest = 1.0 - 0.0 * (tf.reduce_sum(share, 1, keepdims=True) - share)",
-        "tests/losses/test_softmax.py -k decoupled",
-    ),
-    Mutant(
-        "binary cross-entropy: a draw that hits a label is a negative",
-        "tfxc/losses/reductions.py",
-        "lambda parts: tf.add_n(list(parts)), without_hits=True)",
-        "lambda parts: tf.add_n(list(parts)), without_hits=False)",
-        "tests/losses/test_binary.py",
-    ),
-    Mutant(
-        "k-means sees rows drawn uniformly",
-        "tfxc/samplers/quantization.py",
-        "ids, weights = sample_by_weight(weights, num_rows, seed)",
-        "ids = np.random.default_rng(seed).permutation(len(weights))[:num_rows]\n    weights = weights[ids]",
-        "tests/samplers/test_quantization.py tests/samplers/test_midx.py -k rows",
-    ),
-    Mutant(
-        "the classes of a cell are drawn alike",
-        "tfxc/samplers/midx.py",
-        "log_weights = frequencies.log_of_classes - self._log_of_cells(codebooks, frequencies.log_of)[cell]",
-        "log_weights = 0 * frequencies.log_of_classes",
-        "tests/samplers/test_midx.py",
-    ),
-    Mutant(
-        "a heavy class fills the slots of other cells",
-        "tfxc/samplers/alias.py",
-        "heavy[np.clip(filler, last_of - num_heavy[group[light]] + 1, last_of)]",
-        "heavy[np.minimum(filler, len(heavy) - 1)]",
-        "tests/samplers/test_unigram.py -k alias",
-    ),
-    Mutant(
-        "a heavy class whose slot is emptied stays in it",
-        "tfxc/samplers/alias.py",
-        "np.clip(1 - (gaps[emptied[index]] - excess[index]), 0, 1)",
-        "1.0",
-        "tests/samplers/test_unigram.py -k alias",
-    ),
-    Mutant(
-        "frequencies leave out that queries differ",
-        "tfxc/samplers/moments.py",
-        "np.square(vectors) @ square",
-        "0",
-        "tests/samplers/test_moments.py",
-    ),
-    Mutant(
-        "a rewired weight keeps its first moment",
-        "tfxc/optimizers/slots.py",
-        "fresh = np.zeros(len(values), np.float32)",
-        "fresh = np.ones(len(values), np.float32)",
-        "tests/optimizers/test_slots.py",
-    ),
-    Mutant(
-        "a rewired weight's second moment starts from 0",
-        "tfxc/optimizers/slots.py",
-        "if name in _SIZES:",
-        "if name in ():",
-        "tests/optimizers/test_slots.py",
-    ),
-    Mutant(
-        "averages over all points leave out those without a label",
-        "tfxc/metrics/ranking_metric.py",
-        'if self.average == "all":',
-        'if self.average == "every":',
-        "tests/metrics/test_ranking_metric.py",
-    ),
-    Mutant(
-        "SET moves no connection of a small fan-in",
-        "tfxc/layers/uniform_sparse_head.py",
-        "num_moved = max(round(fraction * self.fan_in), 1) if fraction else 0",
-        "num_moved = round(fraction * self.fan_in)",
-        "tests/layers/test_uniform_sparse_head.py tests/callbacks/test_sparse_evolution.py",
-    ),
-    Mutant(
-        "a NaN logit hides its block",
-        "tfxc/search/exact.py",
-        "not_inlined(lambda: cut(_without_nan(logits)))",
-        "not_inlined(lambda: cut(logits))",
-        "tests/search/test_exact.py tests/layers/test_head.py -k nan",
-    ),
-    Mutant(
-        "rows without a NaN above the k-th best are not looked at",
-        "tfxc/search/exact.py",
-        "rows = tf.where((largest > carry[0][:, -1]) | diverged)",
-        "rows = tf.where(largest > carry[0][:, -1])",
-        "tests/search/test_exact.py tests/layers/test_head.py -k nan",
-    ),
-    Mutant(
-        "fit does not refresh an index by itself",
-        "tfxc/callbacks/sampler_refresh.py",
-        "if sampler is None or not (has_index(sampler) or",
-        "if sampler is None or (has_index(sampler) or",
-        "tests/callbacks/test_sampler_refresh.py",
-    ),
-    Mutant(
-        "running counts count a class once a step",
-        "tfxc/samplers/class_counts.py",
-        "labels = tf.boolean_mask(labels, labels >= 0)",
-        "labels = tf.unique(tf.boolean_mask(labels, labels >= 0))[0]",
-        "tests/samplers/test_in_batch.py tests/samplers/test_class_counts.py",
-    ),
-    Mutant(
-        "the log of the partition function comes from another query's draw",
-        "tfxc/samplers/midx.py",
-        "- log_total[:, tf.newaxis]",
-        "- log_total[::-1, tf.newaxis]",
-        "tests/samplers/test_midx.py -k distribution",
-    ),
-    Mutant(
-        "hard negatives are weighted as uniform draws",
-        "tfxc/samplers/hard_negatives.py",
-        "return ids, tf.where(is_certain, 0.0, self._log_expected_count_outside(hard, passed))",
-        "return ids, tf.where(is_certain & (ids < 0), 0.0, self._log_expected_count_outside(hard, passed))",
-        "tests/samplers/test_hard_negatives.py",
-    ),
-]
+# What is wrong, the file, other tests than its own, and the lines before and after, as a diff has them.
+BY_HAND = """\
+InBatch masks every slot that holds the row's label, not its own slot alone
+samplers/in_batch.py: test_consistency.py samplers/test_in_batch.py -k InBatch
+- return pool, PoolCounts(self._num_draws(given), self._log_probs(pool), owner)
++ return pool, tf.where(tf.reduce_any(pool[:, tf.newaxis] == given[:, tf.newaxis], -1), float('inf'),
++         self.log_expected_count(given, pool[tf.newaxis]))
+
+InBatch counts a row's own slots among its draws
+samplers/in_batch.py
+- num_draws = num_labels - num_own
++ num_draws = num_labels + 0.0 * num_own
+
+InBatch as a part of a mixture forgets which slots are empty
+samplers/mixture.py
+- tf.where(tf.concat(empty, 1), float("inf"), log_expected_count)
++ tf.where(tf.concat(empty, 1), log_expected_count, log_expected_count)
+
+a mixture corrects each part by its own count
+samplers/mixture.py
+- return tf.reduce_logsumexp(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
++ return tf.reduce_max(tf.stack([tf.broadcast_to(part, shape) for part in parts]), axis=0)
+
+ranking: draws that hit a label are left out
+losses/softmax.py: test_consistency.py -k ranking
+- "ranking": LOGSUMEXP_OF_CANDIDATES,
++ "ranking": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),
+
+nce: draws that hit a label are left out
+losses/softmax.py: test_consistency.py -k nce
+-         SOFTPLUS.merge,
++         SOFTPLUS.merge,
++         without_hits=True,
+
+ranking: a label that was passed over is no candidate for the others
+losses/softmax.py: test_consistency.py -k 'Hard and ranking'
+- if label_slots is None:
+-                 return
++ if True:
++                 return
+
+nce: a label that was passed over is no noise
+losses/softmax.py: test_consistency.py -k 'Hard and nce'
+- folded += tf.reduce_sum(label_slots * tf.nn.softplus(corrected), axis=1, keepdims=True)
++ pass
+
+codebooks learn from a softmax that is not estimated by expected counts
+samplers/codebook_learner.py: samplers/test_learned_midx.py
+- log_total = tf.reduce_logsumexp(logits + estimate.log_share, 1, keepdims=True)
++ log_total = tf.reduce_logsumexp(logits, 1, keepdims=True)
+
+partition: draws that hit a label count beside it
+losses/softmax.py: test_consistency.py losses/test_softmax.py -k partition
+- "partition": LOGSUMEXP_OF_CANDIDATES._replace(without_hits=True),
++ "partition": LOGSUMEXP_OF_CANDIDATES,
+
+partition, by the compiled op: draws that hit a label count beside it
+layers/dense_head.py: model/test_step.py -k one_by_one
+- class_ids = tf.where(hits(class_ids, labels) >= 0, -1, class_ids)
++ pass
+
+partition, one by one: draws that hit a label count beside it
+losses/reductions.py: model/test_step.py -k one_by_one
+- self.fold(candidates.without(hits >= 0) if self.without_hits else candidates)
++ self.fold(candidates)
+
+an empty slot is scored as a candidate
+layers/head.py: layers/test_head.py -k empty_slot
+- Scored(logits, counted, head.num_classes).without(empty)
++ Scored(logits, counted, head.num_classes)
+
+decoupled, over all classes: the other labels stay in
+losses/softmax.py: losses/test_softmax.py -k decoupled
+- rest = 1.0 - (tf.reduce_sum(share, 1, keepdims=True) - share)
++ rest = 1.0 - 0.0 * (tf.reduce_sum(share, 1, keepdims=True) - share)
+
+binary cross-entropy: a draw that hits a label is a negative
+losses/reductions.py: losses/test_binary.py
+- lambda parts: tf.add_n(list(parts)), without_hits=True)
++ lambda parts: tf.add_n(list(parts)), without_hits=False)
+
+k-means sees rows drawn uniformly
+samplers/quantization.py: samplers/test_quantization.py samplers/test_midx.py -k rows
+- ids, weights = sample_by_weight(weights, num_rows, seed)
++ ids = np.random.default_rng(seed).permutation(len(weights))[:num_rows]
++     weights = weights[ids]
+
+the classes of a cell are drawn alike
+samplers/midx.py
+- log_weights = frequencies.log_of_classes - self._log_of_cells(codebooks, frequencies.log_of)[cell]
++ log_weights = 0 * frequencies.log_of_classes
+
+a heavy class fills the slots of other cells
+samplers/alias.py: samplers/test_unigram.py -k alias
+- heavy[np.clip(filler, last_of - num_heavy[group[light]] + 1, last_of)]
++ heavy[np.minimum(filler, len(heavy) - 1)]
+
+a heavy class whose slot is emptied stays in it
+samplers/alias.py: samplers/test_unigram.py -k alias
+- np.clip(1 - (gaps[emptied[index]] - excess[index]), 0, 1)
++ 1.0
+
+frequencies leave out that queries differ
+samplers/moments.py
+- np.square(vectors) @ square
++ 0
+
+a rewired weight keeps its first moment
+optimizers/slots.py
+- fresh = np.zeros(len(values), np.float32)
++ fresh = np.ones(len(values), np.float32)
+
+a rewired weight's second moment starts from 0
+optimizers/slots.py
+- if name in _SIZES:
++ if name in ():
+
+averages over all points leave out those without a label
+metrics/ranking_metric.py
+- if self.average == "all":
++ if self.average == "every":
+
+SET moves no connection of a small fan-in
+layers/uniform_sparse_head.py: layers/test_uniform_sparse_head.py callbacks/test_sparse_evolution.py
+- num_moved = max(round(fraction * self.fan_in), 1) if fraction else 0
++ num_moved = round(fraction * self.fan_in)
+
+a NaN logit hides its block
+search/exact.py: search/test_exact.py layers/test_head.py -k nan
+- not_inlined(lambda: cut(_without_nan(logits)))
++ not_inlined(lambda: cut(logits))
+
+rows without a NaN above the k-th best are not looked at
+search/exact.py: search/test_exact.py layers/test_head.py -k nan
+- rows = tf.where((largest > carry[0][:, -1]) | diverged)
++ rows = tf.where(largest > carry[0][:, -1])
+
+fit does not refresh an index by itself
+callbacks/sampler_refresh.py
+- if sampler is None or not (has_index(sampler) or
++ if sampler is None or (has_index(sampler) or
+
+running counts count a class once a step
+samplers/class_counts.py: samplers/test_in_batch.py samplers/test_class_counts.py
+- labels = tf.boolean_mask(labels, labels >= 0)
++ labels = tf.unique(tf.boolean_mask(labels, labels >= 0))[0]
+
+the log of the partition function comes from another query's draw
+samplers/midx.py: samplers/test_midx.py -k distribution
+- - log_total[:, tf.newaxis]
++ - log_total[::-1, tf.newaxis]
+
+hard negatives are weighted as uniform draws
+samplers/hard_negatives.py
+- return ids, tf.where(is_certain, 0.0, self._log_expected_count_outside(hard, passed))
++ return ids, tf.where(is_certain & (ids < 0), 0.0, self._log_expected_count_outside(hard, passed))
+"""
+
+
+def written(text):
+    for block in text.strip().split("\n\n"):
+        what, where, *lines = block.split("\n")
+        path, _, tests = where.partition(": ")
+        tests = tests or re.sub(r"(\w+\.py)", r"test_\1", path)  # those that mirror the file
+        old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
+        yield Mutant(what, f"tfxc/{path}", old, new, re.sub(r"(\S+\.py)", r"tests/\1", tests))
 
 
 def forks():
@@ -262,7 +214,7 @@ def forks():
                 )
 
 
-MUTANTS += forks()
+MUTANTS = [*written(BY_HAND), *forks()]
 
 
 def copy_of_the_project(folder):

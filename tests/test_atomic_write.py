@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,7 @@ def test_what_is_written_aside_has_the_suffix_and_is_removed_on_an_error(tmp_pat
     path.write_text("old")
     with pytest.raises(KeyError), atomic_write(path) as aside:
         assert aside.endswith(".weights.h5") and os.path.dirname(aside) == str(tmp_path)
-        with open(aside, "w") as file:
-            file.write("new")
+        Path(aside).write_text("new")
         raise KeyError
     assert path.read_text() == "old" and os.listdir(tmp_path) == [path.name]
 
@@ -27,8 +27,7 @@ def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path, earlier):
     with atomic_write(link) as aside:
         # Beside what it replaces, as a rename needs; the suffix is that of the path that was given.
         assert aside == str(tmp_path / "disk" / "writing-latest.keras")
-        with open(aside, "w") as file:
-            file.write("new")
+        Path(aside).write_text("new")
     assert link.is_symlink() and target.read_text() == "new" and os.listdir(target.parent) == ["model-7"]
 
 
@@ -37,8 +36,8 @@ def test_a_file_keeps_its_mode(tmp_path):
     for mode in (0o600, 0o664, 0o444):
         path.touch()
         path.chmod(mode)
-        with atomic_write(path) as aside, open(aside, "w") as file:
-            file.write("new")
+        with atomic_write(path) as aside:
+            Path(aside).write_text("new")
         assert path.stat().st_mode & 0o777 == mode
 
 
@@ -49,9 +48,8 @@ def test_a_folder_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch, can_e
     path = tmp_path / "served"
     for content in ("old", "new"):
         with atomic_write(path) as aside:
-            os.makedirs(os.path.join(aside, "inside"))
-            with open(os.path.join(aside, "inside", content), "w") as file:
-                file.write(content)
+            Path(aside, "inside").mkdir(parents=True)
+            Path(aside, "inside", content).write_text(content)
     assert os.listdir(path / "inside") == ["new"] and os.listdir(tmp_path) == ["served"]
 
 

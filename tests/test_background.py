@@ -1,6 +1,7 @@
 import os
 import sys
 import threading
+from unittest import mock
 
 import pytest
 
@@ -11,12 +12,8 @@ from tfxc.background import lower_priority
 @pytest.mark.parametrize("refused", [False, True])
 def test_one_thread_alone_is_of_the_idle_class(monkeypatch, refused):
     found = []
-
-    def refuse(*args):
-        raise PermissionError
-
     if refused:  # as a sandbox does
-        monkeypatch.setattr(os, "sched_setscheduler", refuse)
+        monkeypatch.setattr(os, "sched_setscheduler", mock.Mock(side_effect=PermissionError))
 
     def work():
         lower_priority()

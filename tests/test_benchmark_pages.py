@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from write_pages import Results, between_marks, read_results, rendered, stray_figures
 
 from tfxc._keras import IS_KERAS_3
 
@@ -13,25 +14,16 @@ if not IS_KERAS_3:
     pytest.skip("Keras has no part in the pages", allow_module_level=True)
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
 
-from write_pages import Results, between_marks, read_results, rendered, stray_figures  # noqa: E402
-
+STEP = {"columns": ["step", "ms"], "rows": [["ours", 2.0], ["theirs", 8123.4]]}
+QUALITY = {"columns": ["run", "NDCG"], "rows": [["full", "0.68 ± 0.01"], ["half", 0.34]]}
 FILE = {
     "command": "python benchmarks/a.py",
     "date": "2026-01-01",
     "machine": {"processor": "a processor", "cores": 2, "gflops": 90},
     "versions": {"tfxc": "0.2.0"},
     "commit": "0123abcd",
-    "tables": [
-        {
-            "title": "A step at 10 classes",
-            "columns": ["step", "ms"],
-            "rows": [["ours", 2.0], ["theirs", 8123.4]],
-        },
-        {"title": "Memory", "columns": ["MB"], "rows": [[7]]},
-        {"title": "Quality", "columns": ["run", "NDCG"], "rows": [["full", "0.68 ± 0.01"], ["half", 0.34]]},
-    ],
+    "tables": [{"title": "A step at 10 classes", **STEP}, {"title": "Quality", **QUALITY}],
 }
 
 
@@ -55,10 +47,7 @@ def test_tables_figures_and_conditions_of_a_result():
     conditions = results.conditions("a")
     assert "2 cores of a processor, which multiply matrices at 90 GFLOP/s" in conditions
     assert "benchmarks/a.py" in conditions and "tfxc 0.2.0; commit 0123abcd; 2026-01-01" in conditions
-
-
-def test_a_mean_is_a_number_without_its_deviation():
-    results = Results({"a": FILE})
+    # A mean is a number without its deviation.
     assert [results.mean("a", "Quality", run, "NDCG") for run in ("full", "half")] == [0.68, 0.34]
 
 
@@ -72,16 +61,11 @@ def test_what_is_not_there_is_named():
         results.table("a", "A step", rows=["ours", "nobody's"])
 
 
-@pytest.mark.parametrize("text", ["It takes 12 ms.", "3.5x faster", "a share of 98 %", "63 MB"])
-def test_a_typed_figure_is_found(text):
-    assert stray_figures(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["`--epochs 3 s`", "{{ figure('a', 'b', 'c', 'd') }} ms", "at 1,000,000 classes"]
-)
-def test_what_is_filled_in_is_no_typed_figure(text):
-    assert not stray_figures(text)
+def test_a_typed_figure_is_found_and_what_is_filled_in_is_none():
+    for text in ("It takes 12 ms.", "3.5x faster", "a share of 98 %", "63 MB"):
+        assert stray_figures(text), text
+    for text in ("`--epochs 3 s`", "{{ figure('a', 'b', 'c', 'd') }} ms", "at 1,000,000 classes"):
+        assert not stray_figures(text), text
 
 
 def test_the_rest_of_a_file_stays():

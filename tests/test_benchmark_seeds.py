@@ -6,19 +6,16 @@ import shlex
 import sys
 from pathlib import Path
 
+import daily_quality
+import loss_quality
 import pytest
+import sparse_structure
+import tagging_quality
 
 from tfxc._keras import IS_KERAS_3
 
 if not IS_KERAS_3:
     pytest.skip("the benchmarks are tried once, under Keras 3", allow_module_level=True)
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-
-import daily_quality  # noqa: E402
-import loss_quality  # noqa: E402
-import sparse_structure  # noqa: E402
-import tagging_quality  # noqa: E402
 
 PAPERS = (Path(__file__).resolve().parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 

@@ -1,9 +1,11 @@
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from full_disk import full_disk
+from test_damaged_files import damaged
 
 from tfxc.checked_file import DamagedFile, map_arrays, read_arrays, write_arrays
 
@@ -30,13 +32,13 @@ def test_what_is_written_is_read(tmp_path):
         np.testing.assert_array_equal(arrays[name], array)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint64", "bool", "bfloat16"])
-def test_tensors_of_every_type(tmp_path, dtype):
-    tensor = tf.cast(tf.reshape(tf.range(6), [2, 3]) % 2, dtype)
-    write_arrays(tmp_path / "values", {"values": tensor}, {})
-    found = read_arrays(tmp_path / "values")[0]["values"]
-    assert tf.as_dtype(found.dtype) == tensor.dtype
-    np.testing.assert_array_equal(found, tensor.numpy())
+def test_tensors_of_every_type(tmp_path):
+    dtypes = "float32", "float64", "int8", "uint64", "bool", "bfloat16"
+    tensors = {dtype: tf.cast(tf.reshape(tf.range(6), [2, 3]) % 2, dtype) for dtype in dtypes}
+    write_arrays(tmp_path / "values", tensors, {})
+    for dtype, found in read_arrays(tmp_path / "values")[0].items():
+        assert tf.as_dtype(found.dtype) == dtype
+        np.testing.assert_array_equal(found, tensors[dtype].numpy())
 
 
 @pytest.mark.parametrize("num_bytes", [1, 4096, 4097, 3 << 22, (3 << 22) + 1])
@@ -49,11 +51,8 @@ def test_whole_pages_and_the_rest(tmp_path, num_bytes):
 
 
 def test_where_no_file_system_writes_past_its_cache(tmp_path, monkeypatch):
-    def refused(*args):
-        raise OSError(22, "Invalid argument")
-
     values = np.full(1 << 20, 7, np.float32)
-    monkeypatch.setattr("os.pwrite", refused)
+    monkeypatch.setattr("os.pwrite", mock.Mock(side_effect=OSError(22, "Invalid argument")))
     write_arrays(tmp_path / "values", {"values": values}, {})
     assert (read_arrays(tmp_path / "values")[0]["values"] == 7).all()
 
@@ -79,15 +78,7 @@ def test_300_cuts_and_flips_are_refused_by_name_or_read_whole(tmp_path):
     path, rng = written(tmp_path), np.random.default_rng(1)
     whole, num_refused = path.read_bytes(), 0
     for trial in range(300):
-        content = bytearray(whole)
-        if trial % 3 == 0:
-            del content[rng.integers(len(content)) :]
-        elif trial % 3 == 1:
-            content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
-        else:
-            start = rng.integers(len(content))
-            content[start : start + rng.integers(1, 9)] = rng.bytes(rng.integers(0, 20))
-        path.write_bytes(content)
+        path.write_bytes(damaged(whole, trial, rng))
         try:
             arrays, notes = read_arrays(path)
         except DamagedFile as error:

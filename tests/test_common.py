@@ -122,25 +122,13 @@ LOSSES = {
     "SquaredHinge": lambda: losses.SquaredHinge(reduction="sum", name="own"),
 }
 METRICS = {
-    f"{kind.__name__}": lambda kind=kind: kind(3, average="all", name="own")
-    for kind in (
-        metrics.PrecisionAtK,
-        metrics.RecallAtK,
-        metrics.HitRateAtK,
-        metrics.MRRAtK,
-        metrics.MAPAtK,
-        metrics.NDCGAtK,
-    )
+    name: functools.partial(getattr(metrics, name), 3, average="all", name="own")
+    for name in ("PrecisionAtK", "RecallAtK", "HitRateAtK", "MRRAtK", "MAPAtK", "NDCGAtK")
 }
-METRICS |= {
-    kind.__name__: lambda kind=kind: kind(3, np.linspace(0.1, 1, NUM_CLASSES), name="own")
-    for kind in (metrics.PSPAtK, metrics.PSNDCGAtK)
-}
-METRICS["CoverageAtK"] = lambda: metrics.CoverageAtK(3, NUM_CLASSES, name="own")
-METRICS |= {
-    kind.__name__: lambda kind=kind: kind(3, COUNTS, name="own")
-    for kind in (metrics.NoveltyAtK, metrics.AveragePopularityAtK)
-}
+OF_CLASSES = {"CoverageAtK": NUM_CLASSES, "NoveltyAtK": COUNTS, "AveragePopularityAtK": COUNTS}
+OF_CLASSES |= dict.fromkeys(("PSPAtK", "PSNDCGAtK"), np.linspace(0.1, 1, NUM_CLASSES))
+for name, given in OF_CLASSES.items():
+    METRICS[name] = functools.partial(getattr(metrics, name), 3, given, name="own")
 
 
 def multi_optimizer(head=None):
@@ -163,13 +151,10 @@ MODELS = {
     "MACHHead": {"head": HEADS["MACHHead"]},
     "MACHHead, all options": {"head": HEADS["MACHHead, all options"], "loss": LOSSES["BinaryCrossentropy"]},
     **{name: {"sampler": sampler} for name, sampler in SAMPLERS.items()},
-    "SquaredHinge, NDCGAtK": {
-        "sampler": SAMPLERS["Uniform"],
-        "loss": LOSSES["SquaredHinge"],
-        "metrics": lambda: [METRICS["NDCGAtK"]()],
-    },
+    "SquaredHinge, NDCGAtK": {"sampler": SAMPLERS["Uniform"], "loss": LOSSES["SquaredHinge"]},
     **{name: {"sampler": SAMPLERS["Uniform"], "optimizer": rule} for name, rule in OPTIMIZERS.items()},
 }
+MODELS["SquaredHinge, NDCGAtK"]["metrics"] = lambda: [METRICS["NDCGAtK"]()]
 # Every optimizer trains one of them, whose slots nothing else compares.
 REPRESENTATIVES = {
     "DenseHead, all options": "LazyAdam",
@@ -202,23 +187,13 @@ EVERY_MODEL = named([name for name in MODELS if name not in SAME_STATE], quick=K
 STATEFUL = named(STATES, ["MultiOptimizer"], ["Mixture, learned", "UniformSparseHead", "MultiOptimizer"])
 
 
-def public(module, base):
-    found = {name: getattr(module, name) for name in module.__all__}
-    return {name for name, item in found.items() if isinstance(item, type) and issubclass(item, base)} - {
-        base.__name__
-    }
-
-
 def test_every_public_component_is_in_the_registry():
-    parts = {
-        layers: layers.Head,
-        samplers: samplers.Sampler,
-        losses: losses.ClassificationLoss,
-        metrics: keras.metrics.Metric,
-        optimizers: keras.optimizers.Optimizer,
-    }
-    wanted = set().union(*(public(module, base) for module, base in parts.items()))
-    assert wanted - {"RankingMetric"} <= {name.split(",")[0] for name in REGISTRY}
+    parts = {layers: layers.Head, samplers: samplers.Sampler, losses: losses.ClassificationLoss}
+    parts |= {metrics: keras.metrics.Metric, optimizers: keras.optimizers.Optimizer}
+    found = [(getattr(module, name), base) for module, base in parts.items() for name in module.__all__]
+    wanted = {item for item, base in found if isinstance(item, type) and issubclass(item, base)}
+    wanted -= {*parts.values(), metrics.RankingMetric}
+    assert {item.__name__ for item in wanted} <= {name.split(",")[0] for name in REGISTRY}
 
 
 def model_of(name):
@@ -320,11 +295,9 @@ def test_saved_model_goes_on_alike(name, reloaded):
 def test_weights_and_checkpoint_bring_everything_back(name, tmp_path):
     model, other = trained_once(name), model_of(name)
     if model.sampler is not None:
-        other.sampler.seed = model.sampler.seed  # an argument, not state
-        for part, own in zip(
-            getattr(other.sampler, "samplers", []), getattr(model.sampler, "samplers", []), strict=True
-        ):
-            part.seed = own.seed
+        parts = ([own.sampler, *getattr(own.sampler, "samplers", [])] for own in (other, model))
+        for part, own in zip(*parts, strict=True):
+            part.seed = own.seed  # an argument, not state
     model.save_weights(tmp_path / "own.weights.h5")
     other.load_weights(tmp_path / "own.weights.h5")
     other.head.freshen()  # for all it knows, the cache in the file may be of other features
@@ -362,14 +335,11 @@ ENCODERS = "DenseHead, tied", "EncodedHead, all options"  # in whose exports the
 
 
 @named(["DenseHead, tied", *OPTIONS], ENCODERS, ENCODERS)
-def test_export_serves_the_same(name, tmp_path):
+def test_export_serves_the_same(name, served_by):
     model = trained_once(name)
-    model.export(tmp_path / "1")
-    is_tied = getattr(model.head, "tied_to", None)
-    x = tf.constant([[3, 1, 25], [2, 7, 25]] if is_tied else features(16))
-    loaded = tf.saved_model.load(str(tmp_path / "1"))
-    served = loaded.serve(x)
-    want = model.rank(x, model.k)
+    x = tf.constant([[3, 1, 25], [2, 7, 25]] if name == "DenseHead, tied" else features(16))
+    loaded = served_by(model)  # which holds the variables
+    served, want = loaded.serve(x), model.rank(x, model.k)
     np.testing.assert_array_equal(served["ids"], want["ids"])
     np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5, atol=1e-6)
 

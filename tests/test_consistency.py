@@ -29,17 +29,12 @@ NUM_CLASSES = len(TRUTH)
 QUERY = np.full([1, 4], 0.5, np.float32)
 # Class vectors of the index: their softmax is near the truth, and not it.
 VECTORS = np.random.default_rng(3).normal(size=(NUM_CLASSES, 4)) + np.log(TRUTH)[:, np.newaxis] * QUERY / 2
-SETS = {  # the sets of labels, and the probability of each
+PAIRS = np.array([*itertools.combinations(range(NUM_CLASSES), 2)])
+FIRST, SECOND = TRUTH[PAIRS.T]
+# The sets of labels, and the probability of each; two are drawn one after the other.
+SETS = {
     1: (np.arange(NUM_CLASSES)[:, np.newaxis], TRUTH),
-    2: (
-        np.array([*itertools.combinations(range(NUM_CLASSES), 2)]),
-        np.array(
-            [
-                TRUTH[a] * TRUTH[b] * (1 / (1 - TRUTH[a]) + 1 / (1 - TRUTH[b]))  # one after the other
-                for a, b in itertools.combinations(range(NUM_CLASSES), 2)
-            ]
-        ),
-    ),
+    2: (PAIRS, FIRST * SECOND * (1 / (1 - FIRST) + 1 / (1 - SECOND))),
 }
 
 

@@ -1,6 +1,7 @@
 import ast
 import importlib
 import inspect
+import json
 import logging
 import re
 import sys
@@ -17,19 +18,11 @@ from tfxc._keras import IS_KERAS_3, keras
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-NEEDS_TF_KERAS = {"recommenders"}
+WITH_PROGRAMS = [page.stem for page in PAGES if page.stem != "papers"]  # test_example_helpers.py reads those
 QUICK = {"cluster", "design", "recommenders", "resuming", "scale", "troubleshooting"}
 # Pages whose programs train models of the package's own parts, whose graphs other tests have optimized.
-OF_OUR_PARTS = {
-    "catalogues",
-    "evaluation",
-    "heads",
-    "index",
-    "recipes",
-    "resuming",
-    "samplers",
-    "troubleshooting",
-}
+OF_OUR_PARTS = {"catalogues", "evaluation", "heads", "index", "recipes", "resuming", "samplers"}
+OF_OUR_PARTS |= {"troubleshooting"}
 
 
 def program_of(page):
@@ -49,23 +42,17 @@ def marks_of(page):
 
 @pytest.mark.both_keras
 @pytest.mark.traced
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=marks_of(page.stem))
-        for page in PAGES
-        if page.stem != "papers"  # its commands take hours: tests/test_example_helpers.py reads them
-    ],
-)
-def test_programs_run(page, tmp_path, monkeypatch):
-    if (page.stem in NEEDS_TF_KERAS) == IS_KERAS_3:
+@pytest.mark.parametrize("name", [pytest.param(own, marks=marks_of(own)) for own in WITH_PROGRAMS])
+def test_programs_run(name, tmp_path, monkeypatch):
+    if (name == "recommenders") == IS_KERAS_3:
         pytest.skip("runs under the other Keras")
-    if page.stem in NEEDS_TF_KERAS:
+    if name == "recommenders":
         pytest.importorskip("tensorflow_recommenders")
     monkeypatch.chdir(tmp_path)
+    page = DOCS / f"{name}.md"
     program = program_of(page)
     assert ast.parse(program).body, "a page without a program"
-    exec(compile(program, str(page), "exec"), {"__name__": page.stem})
+    exec(compile(program, str(page), "exec"), {"__name__": name})
 
 
 def test_the_metric_of_the_guide_counts_no_empty_slot():
@@ -121,6 +108,16 @@ def test_classes_are_named_in_the_guide(item):
     name = re.compile(rf"\b{item.__name__}\b")
     guide = any(name.search(page.read_text(encoding="utf-8")) for page in PAGES)
     assert guide, f"no page of docs/ says when to choose {item.__name__}"
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_in_the_guide_and_keeps_no_output(path):
+    """They run as the guide is built: see ``docs/hooks/notebooks.py``."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith("# ")
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code and all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+    assert f"notebooks/{path.stem}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -5,45 +5,51 @@ import os
 import re
 import shlex
 import sys
-import types
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
+import cluster
+import daily_catalogue
+import extreme_classification
+import language_model
+import mach_workers
 import numpy as np
+import product_tags
 import pytest
+import sequential_recommendation
+import session_points
+import skip_gram
 import tensorflow as tf
+from common.arguments import count, rate, share, whole
+from common.classification_data import BUNDLED, load
+from common.encoders import lstm
+from common.language_data import load_text
+from common.plots import plot, pyplot
+from common.quality_sample import QualitySample
+from common.quiet_start import start_quietly
+from common.recommendation_data import batches, load_split, training_batches
+from common.run_options import check_options
+from common.searched_labels import encoded_labels
+from common.text_data import load_texts
+from common.text_encoders import vocabulary_of
+from common.training_log import TrainingLog
+from common.up_to_date import UpToDate
+from common.word_pieces import SPECIAL, WordPieces, make_vocabulary
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+import tfxc
+from tfxc._keras import keras
+from tfxc.data import Sequences
 
-import cluster  # noqa: E402
-import daily_catalogue  # noqa: E402
-import extreme_classification  # noqa: E402
-import language_model  # noqa: E402
-import mach_workers  # noqa: E402
-import product_tags  # noqa: E402
-import sequential_recommendation  # noqa: E402
-import session_points  # noqa: E402
-import skip_gram  # noqa: E402
-from common.arguments import count, rate, share, whole  # noqa: E402
-from common.classification_data import BUNDLED, load  # noqa: E402
-from common.encoders import lstm  # noqa: E402
-from common.language_data import load_text  # noqa: E402
-from common.plots import plot, pyplot  # noqa: E402
-from common.quality_sample import QualitySample  # noqa: E402
-from common.quiet_start import start_quietly  # noqa: E402
-from common.recommendation_data import batches, load_split, training_batches  # noqa: E402
-from common.run_options import check_options  # noqa: E402
-from common.searched_labels import encoded_labels  # noqa: E402
-from common.text_data import load_texts  # noqa: E402
-from common.text_encoders import vocabulary_of  # noqa: E402
-from common.training_log import TrainingLog  # noqa: E402
-from common.up_to_date import UpToDate  # noqa: E402
-from common.word_pieces import SPECIAL, WordPieces, make_vocabulary  # noqa: E402
+PAPERS = (Path(__file__).resolve().parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 
-import tfxc  # noqa: E402
-from tfxc._keras import keras  # noqa: E402
-from tfxc.data import Sequences  # noqa: E402
+
+def parsed(program, *options):
+    """What a program reads from a command line, which is given in parts of any length."""
+    return program.parse_arguments(shlex.split(" ".join(map(str, options))))
+
+
+def recommendation(*options):
+    return parsed(sequential_recommendation, *options)
 
 
 @pytest.mark.long
@@ -62,20 +68,14 @@ def test_lstm_layers_go_on_where_the_batch_before_stopped():
     assert np.abs(encoder(tf.constant(items[:, :3])).numpy() - again).max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("number", "right", "wrong"),
-    [
-        (count, ("1", "20"), ("0", "-1")),
-        (whole, ("0", "3"), ("-1",)),
-        (rate, ("1e-9", "2"), ("0", "-1", "inf", "nan")),
-        (share, ("0", "0.5"), ("1", "-0.1", "nan")),
-    ],
-)
-def test_numbers_of_a_command_line_lie_in_their_range(number, right, wrong):
-    assert [number(text) for text in right] == [float(text) for text in right]
-    for text in wrong:
-        with pytest.raises(ArgumentTypeError, match=f"but is {text}"):
-            number(text)
+def test_numbers_of_a_command_line_lie_in_their_range():
+    right = {count: "1 20", whole: "0 3", rate: "1e-9 2", share: "0 0.5"}
+    wrong = {count: "0 -1", whole: "-1", rate: "0 -1 inf nan", share: "1 -0.1 nan"}
+    for number, texts in right.items():
+        assert [number(text) for text in texts.split()] == [float(text) for text in texts.split()]
+        for text in wrong[number].split():
+            with pytest.raises(ArgumentTypeError, match=f"but is {text}"):
+                number(text)
 
 
 REFUSED = {
@@ -113,35 +113,30 @@ REFUSED = {
 )
 def test_options_that_do_not_suit_a_run_are_refused_at_once(program, options, capsys):
     with pytest.raises(SystemExit):
-        program.parse_arguments(options.split())
+        parsed(program, options)
     assert REFUSED[program][options] in capsys.readouterr().err
-
-
-PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("program", "options"), re.findall(r"`python examples/(\w+)\.py ?(.*?)`", PAPERS))
 def test_commands_for_the_tables_of_the_papers_are_understood(program, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = shlex.split(options)
-    if "--data" in options:
-        Path(options[options.index("--data") + 1]).touch()
-    sys.modules[program].parse_arguments(options)
+    for data in re.findall(r"--data (\S+)", options):
+        Path(data).touch()
+    parsed(sys.modules[program], options)
 
 
 def test_a_transformer_without_keras_hub_is_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(product_tags, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"needs KerasHub: pip install '.\[text\]' .* give --encoders bag"):
-        product_tags.run(product_tags.parse_arguments([]))
+        product_tags.run(parsed(product_tags))
 
 
 def test_a_preset_whose_pieces_have_capitals_is_refused(monkeypatch):
-    cased = types.SimpleNamespace(from_preset=lambda name: types.SimpleNamespace(lowercase=False))
-    hub = types.SimpleNamespace(tokenizers=types.SimpleNamespace(DistilBertTokenizer=cased))
+    cased = Namespace(from_preset=lambda name: Namespace(lowercase=False))
+    hub = Namespace(tokenizers=Namespace(DistilBertTokenizer=cased))
     monkeypatch.setitem(sys.modules, "keras_hub", hub)
-    args = product_tags.parse_arguments(["--preset", "cased"])
     with pytest.raises(SystemExit, match="--preset cased reads capitals, but titles are read in lower case"):
-        vocabulary_of([], args)
+        vocabulary_of([], parsed(product_tags, "--preset cased"))
 
 
 @pytest.mark.long
@@ -180,13 +175,9 @@ VOCABULARY = [*SPECIAL, "!", "t", "##t", "##e", "##a", "te", "##as", "cafe", "�
 def test_words_fall_into_the_longest_pieces_from_their_start_on():
     pieces = WordPieces(VOCABULARY, max_length=7)
     ids = pieces(tf.constant(["Teas TEA!", "Café t\u00e9茶", "tex", "", "tea tea tea"])).numpy()
-    assert [[VOCABULARY[piece] for piece in row if piece] for row in ids] == [
-        ["[CLS]", "te", "##as", "te", "##a", "!", "[SEP]"],
-        ["[CLS]", "cafe", "te", "茶", "[SEP]"],
-        ["[CLS]", "[UNK]", "[SEP]"],
-        ["[CLS]", "[SEP]"],
-        ["[CLS]", "te", "##a", "te", "##a", "te", "[SEP]"],
-    ]
+    found = [" ".join(VOCABULARY[piece] for piece in row if piece) for row in ids]
+    assert found[:2] == ["[CLS] te ##as te ##a ! [SEP]", "[CLS] cafe te 茶 [SEP]"]
+    assert found[2:] == ["[CLS] [UNK] [SEP]", "[CLS] [SEP]", "[CLS] te ##a te ##a te [SEP]"]
 
 
 def test_word_pieces_are_those_of_keras_hub():
@@ -203,19 +194,14 @@ def test_word_pieces_are_those_of_keras_hub():
 def test_a_merge_keeps_the_decoder_of_the_training_unless_told():
     decoders = {"--merge": None, "--merge --decoder min": "min", "--repetitions 0": "geometric"}
     for options, decoder in decoders.items():
-        assert mach_workers.parse_arguments(options.split()).decoder == decoder
-
-
-def test_losses_of_recommendation_that_suit_each_run():
-    for options in ("--loss softmax-at-k --samplers midx-rq", "--loss partition --heads dense mach"):
-        assert sequential_recommendation.parse_arguments(options.split())
+        assert parsed(mach_workers, options).decoder == decoder
 
 
 def small_language_model(folder, num_streams):
     for part in ("train", "valid", "test"):
         (folder / f"{part}.txt").write_text(100 * "the old man looked at the sea\n")
-    options = f"--batch-size {num_streams} --max-length 4 --dim 8 --num-blocks 1".split()
-    args = language_model.parse_arguments(["--data", str(folder), *options])
+    options = f"--batch-size {num_streams} --max-length 4 --dim 8 --num-blocks 1"
+    args = parsed(language_model, "--data", folder, options)
     split = load_text(args.data, args.min_count)
     return language_model.make_model("full", split, 1, args), split, args
 
@@ -242,14 +228,19 @@ def test_a_language_model_shows_what_it_expects_whatever_it_read_before(tmp_path
     np.testing.assert_allclose(scores(), first, rtol=1e-6)
 
 
+def sessions(folder, train, test):
+    """The options of two files that hold these texts."""
+    (folder / "train").write_text(train)
+    (folder / "test").write_text(test)
+    return f"--format sessions --data {folder}/train --test-data {folder}/test"
+
+
 @pytest.mark.filterwarnings("ignore:.*1 bad of 2 lines")
 def test_sessions_with_items_that_training_lacks_are_left_out_if_asked(tmp_path):
-    (tmp_path / "train").write_text(20 * "a b c\n")
-    (tmp_path / "test").write_text("a b\na x\n")
-    options = ["--format", "sessions", "--data", f"{tmp_path}/train", "--test-data", f"{tmp_path}/test"]
+    options = sessions(tmp_path, 20 * "a b c\n", "a b\na x\n")
     with pytest.raises(ValueError, match="the item 'x' is not in the vocabulary"):
-        load_split(sequential_recommendation.parse_arguments(options))
-    args = sequential_recommendation.parse_arguments([*options, "--skip-bad-lines"])
+        load_split(recommendation(options))
+    args = recommendation(options, "--skip-bad-lines")
     with pytest.warns(UserWarning, match="1 bad of 2 lines"):
         assert len(load_split(args).test) == 1
     (tmp_path / "train").write_text(9 * "a b c\n")
@@ -257,24 +248,12 @@ def test_sessions_with_items_that_training_lacks_are_left_out_if_asked(tmp_path)
         load_split(args)
 
 
-@pytest.mark.parametrize("example", ["recommendation", "points"])
-def test_test_sessions_of_one_item_are_told(example, tmp_path):
-    (tmp_path / "train").write_text(20 * "a b c\n")
-    (tmp_path / "test").write_text("a\nb\n")
-    options = ["--format", "sessions", "--data", f"{tmp_path}/train", "--test-data", f"{tmp_path}/test"]
-    with pytest.raises(SystemExit, match="test has 2 sequences, none of two items or more"):
-        if example == "recommendation":
-            load_split(sequential_recommendation.parse_arguments(options))
-        else:
-            session_points.main([*options, "--output", f"{tmp_path}/out"])
-
-
-def test_names_of_other_labels_are_refused_by_the_name_of_their_file(tmp_path):
-    for name in ("train", "test"):
-        (tmp_path / f"{name}.txt").write_text("1 2 3\n0,2 0:1 1:1\n")
-    (tmp_path / "label_names.txt").write_text("tea\nrum\n")
-    with pytest.raises(SystemExit, match="label_names.txt must have a line for each of 3 labels, but has 2"):
-        load(tmp_path)
+def test_test_sessions_of_one_item_are_told(tmp_path):
+    options = sessions(tmp_path, 20 * "a b c\n", "a\nb\n")
+    to_points = lambda: session_points.main(f"{options} --output {tmp_path}/out".split())  # noqa: E731
+    for run in (lambda: load_split(recommendation(options)), to_points):
+        with pytest.raises(SystemExit, match="test has 2 sequences, none of two items or more"):
+            run()
 
 
 def test_bad_points_are_left_out_if_asked(tmp_path):
@@ -282,17 +261,17 @@ def test_bad_points_are_left_out_if_asked(tmp_path):
     (tmp_path / "test.txt").write_text("1 2 3\n0,2 0:1 1:1\n")
     with pytest.raises(ValueError, match="1 bad of"):
         load(tmp_path)
-    args = extreme_classification.parse_arguments(["--data", str(tmp_path), "--skip-bad-lines"])
+    args = parsed(extreme_classification, "--skip-bad-lines --data", tmp_path)
     with pytest.warns(UserWarning, match="1 bad of"):
         train, *_ = load(args.data, skip_bad_lines=args.skip_bad_lines)
     assert len(train) == 2
 
 
-@pytest.mark.parametrize("example", [sequential_recommendation, extreme_classification])
-def test_a_file_that_is_not_there_is_named_before_anything_is_made(example, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        example.parse_arguments(["--data", str(tmp_path / "nowhere"), "--output", str(tmp_path / "out")])
-    assert f"there is no file or folder {tmp_path}/nowhere" in capsys.readouterr().err
+def test_a_file_that_is_not_there_is_named_before_anything_is_made(tmp_path, capsys):
+    for example in (sequential_recommendation, extreme_classification):
+        with pytest.raises(SystemExit):
+            parsed(example, f"--data {tmp_path}/nowhere --output {tmp_path}/out")
+        assert f"there is no file or folder {tmp_path}/nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("begun, given", [([], ["0-2", "3-7"]), (["0-3"], ["4-6"])])
@@ -300,17 +279,15 @@ def test_ranges_that_could_not_be_merged_are_not_trained(begun, given, tmp_path)
     for name in begun:
         (tmp_path / f"repetitions_{name}").mkdir()
     (tmp_path / "repetitions_0-9.keras").touch()  # merged or not, a file alone is no run
-    options = ["--repetitions", *given, "--output", str(tmp_path)]
+    options = "--output", tmp_path, "--repetitions"
     with pytest.raises(SystemExit, match=f"{(begun + given)[0]}, {given[-1]}.*each range must hold as many"):
-        mach_workers.run(mach_workers.parse_arguments(options))
-    options[1:-2] = ["4-7"]  # of as many as were begun
-    mach_workers.check_ranges(mach_workers.parse_arguments(options))
+        mach_workers.run(parsed(mach_workers, *options, *given))
+    mach_workers.check_ranges(parsed(mach_workers, *options, "4-7"))  # of as many as were begun
 
 
 def test_rare_words_are_no_class_that_could_be_recommended(tmp_path):
     (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n" + "a whale\n")
-    options = ["--format", "text", "--data", str(tmp_path / "book.txt")]
-    split = load_split(sequential_recommendation.parse_arguments(options))
+    split = load_split(recommendation(f"--format text --data {tmp_path}/book.txt"))
     assert split.train.vocabulary.names == ["the", "sea", "sky"]
 
 
@@ -337,19 +314,15 @@ def test_few_runs_and_many_are_drawn(tmp_path, num_runs, clock):
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == num_runs
 
 
-def small_model(num_classes=3, run_eagerly=True, dropout=0.0):
+def small_model(run_eagerly=True, dropout=0.0):
     """A compiled classifier of vectors [N, 4], and batches so few that to trace a step takes longer."""
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(4), keras.layers.Dropout(dropout)]
     encoder = keras.Sequential([keras.Input((4,)), *layers])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(num_classes), k=10)
-    model.compile(
-        tfxc.optimizers.LazyAdam(0.1),
-        loss=tfxc.losses.SoftmaxCrossentropy(),
-        metrics=[tfxc.metrics.NDCGAtK(10)],
-        run_eagerly=run_eagerly,
-    )
-    examples = tf.random.normal([8, 4]), tf.range(8)[:, tf.newaxis] % num_classes
+    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3), k=10)
+    loss, metrics = tfxc.losses.SoftmaxCrossentropy(), [tfxc.metrics.NDCGAtK(10)]
+    model.compile(tfxc.optimizers.LazyAdam(0.1), loss=loss, metrics=metrics, run_eagerly=run_eagerly)
+    examples = tf.random.normal([8, 4]), tf.range(8)[:, tf.newaxis] % 3
     return model, tf.data.Dataset.from_tensor_slices(examples).batch(4)
 
 
@@ -369,22 +342,27 @@ def test_nothing_is_compared_with_a_model_that_found_nothing():
 
 @pytest.mark.parametrize("loss", ["softmax", "partition", "softmax-at-k", "binary", "gbce"])
 def test_a_loss_that_asks_yes_or_no_of_each_item_starts_at_no(loss):
-    args = sequential_recommendation.parse_arguments(["--loss", loss, "--samplers", "uniform"])
+    heads = "dense mach" if loss == "partition" else "dense"
+    args = recommendation("--samplers midx-rq --heads", heads, "--loss", loss)
     head = sequential_recommendation.make_head("dense", 50, args)
     assert head.use_bias == (loss in ("binary", "gbce"))
     if head.use_bias:
         assert float(head.bias_initializer([1])[0]) == pytest.approx(-np.log(50))
 
 
+def logged(folder, model, held_out, epochs, batches=None, **options):
+    """The epochs of the run in the folder, and the rows of its log when it has gone on to the last."""
+    log = TrainingLog(folder, model, patience=5, verbose=0, **options)
+    done = log.resume(batches)
+    log.fit(batches or held_out, held_out, epochs)
+    return done, log.rows
+
+
 @pytest.mark.long
 def test_a_run_of_other_options_is_not_taken_for_this_one(tmp_path):
     def epochs_done(**options):
-        model, batches = small_model()
         options = {"dim": 4, "loss": "binary", **options}
-        log = TrainingLog(tmp_path / "run", model, patience=5, verbose=0, options=options)
-        done = log.resume()
-        log.fit(batches, batches, epochs=1)
-        return done
+        return logged(tmp_path / "run", *small_model(), epochs=1, options=options)[0]
 
     assert epochs_done() == 0
     others = {"samplers": ["midx"], "output": "elsewhere", "verbose": 2, "patience": 7}
@@ -410,9 +388,8 @@ def test_a_cluster_goes_on_with_the_options_of_its_run_alone(tmp_path, monkeypat
     assert len(started) == 4
     with pytest.raises(SystemExit, match="with --learning-rate 0.003, not 0.01: give the same options or"):
         start("--learning-rate", "0.01")
-    alone = cluster.parse_arguments(["--output", str(tmp_path / "run"), "--num-negatives", "20"])
     with pytest.raises(SystemExit, match="with --num-negatives 100, not 20"):
-        cluster.coordinate(alone)
+        cluster.coordinate(parsed(cluster, f"--num-negatives 20 --output {tmp_path}/run"))
 
 
 @pytest.mark.long
@@ -428,7 +405,7 @@ def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
         return tf.ensure_shape(tf.numpy_function(read, [row], tf.float32), [4]), 0
 
     batches = tf.data.Dataset.range(1000).map(example).batch(4)
-    args = cluster.parse_arguments(["--epochs", "12", "--steps", "2"])
+    args = parsed(cluster, "--epochs 12 --steps 2")
     cluster.train(model, batches.repeat(), Namespace(save=saved.append), 2, args)
     assert rows >= set(range(10 * 2 * 4)) and saved == [*range(3, 13)]
     assert capsys.readouterr().out.count("steps/s") == 10
@@ -436,24 +413,17 @@ def test_each_epoch_of_a_cluster_reads_on_where_the_one_before_ended(capsys):
 
 @pytest.mark.long
 def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, monkeypatch):
-    def train(folder, calls_before_end=None):
-        model, batches = small_model()
-        log = TrainingLog(folder, model, patience=5, verbose=0)
-        log.resume()
-        save = tf.train.CheckpointManager.save
+    def train(folder, calls_before_end=99):
+        save, calls = tf.train.CheckpointManager.save, iter(range(calls_before_end))
 
         def save_or_end(*arguments):
-            nonlocal calls_before_end
-            calls_before_end -= 1
-            if calls_before_end < 0:
+            if next(calls, None) is None:
                 raise KeyboardInterrupt
             return save(*arguments)
 
         with monkeypatch.context() as patch:
-            if calls_before_end is not None:
-                patch.setattr(tf.train.CheckpointManager, "save", save_or_end)
-            log.fit(batches, batches, epochs=3)
-        return [row["val_loss"] for row in log.rows]
+            patch.setattr(tf.train.CheckpointManager, "save", save_or_end)
+            return [row["val_loss"] for row in logged(folder, *small_model(), epochs=3)[1]]
 
     whole = train(tmp_path / "whole")
     for number in range(1, 5):
@@ -463,16 +433,11 @@ def test_an_epoch_whose_files_are_not_all_written_is_trained_again(tmp_path, mon
 
 
 def write_named_points(folder, names, words):
+    """Points, and names of labels and features in files that begin with a byte order mark."""
     for name in ("train", "test"):
         (folder / f"{name}.txt").write_text("3 3 2\n0 0:1 1:1\n1 2:1\n1 2:2\n")
     (folder / "label_names.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8-sig")
     (folder / "vocabulary.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8-sig")
-
-
-def test_files_of_names_may_begin_with_a_byte_order_mark(tmp_path):
-    write_named_points(tmp_path, ["sea", "sky"], ["sea", "a", "b"])
-    train, _, names = load(tmp_path, label_texts=True)
-    assert names == ["sea", "sky"] and len(train) == 4  # one of a name
 
 
 def test_propensities_are_those_of_the_points_without_the_texts(tmp_path):
@@ -489,10 +454,11 @@ def test_propensities_are_those_of_the_points_without_the_texts(tmp_path):
 def test_a_label_is_encoded_by_its_name_or_else_by_its_points(tmp_path):
     write_named_points(tmp_path, ["sea", "sky"], ["sea", "a", "b"])  # of "sky" only the points are known
     for label_texts, sea in ((True, [1, 0, 0]), (False, [0.5**0.5, 0.5**0.5, 0])):
-        train, *_ = load(tmp_path, label_texts)
+        train, _, names = load(tmp_path, label_texts)
+        assert names == ["sea", "sky"] and len(train) == 3 + label_texts  # one of a name
         np.testing.assert_allclose(train.of_labels().features.toarray(), [sea, [0, 0, 2]], atol=1e-6)
     encoder = extreme_classification.make_encoder("dense", 3, Namespace(dim=4, dropout=0))
-    ask = encoded_labels(types.SimpleNamespace(encoder=encoder), train, batch_size=1)
+    ask = encoded_labels(Namespace(encoder=encoder), train, batch_size=1)
     before = ask()
     encoder.set_weights([np.random.default_rng(0).normal(size=own.shape) for own in encoder.get_weights()])
     assert before.shape == ask().shape == (2, 8) and np.abs(ask() - before).max() > 0.1
@@ -527,8 +493,8 @@ def test_label_texts_that_do_not_fit_are_named(tmp_path, names, words, message):
 def test_what_was_seen_is_not_shown_either(tmp_path, capsys):
     log = "".join(f"{user} {item}\n" for user in "ABC" for item in "abcdefghijklmnop"[:11])
     (tmp_path / "log.txt").write_text(log + "D q\nD r\nD s\nD t\nD u\n")
-    options = ["--format", "interactions", "--exclude-seen", "--dim", "8", "--max-length", "3"]
-    args = sequential_recommendation.parse_arguments(["--data", str(tmp_path / "log.txt"), *options])
+    options = "--format interactions --exclude-seen --dim 8 --max-length 3"
+    args = recommendation(options, "--data", tmp_path / "log.txt")
     split = load_split(args)
     model = sequential_recommendation.make_model("full", split, 1, args)
     sequential_recommendation.show_predictions(model, split, args)
@@ -554,13 +520,13 @@ def test_short_histories_are_packed_into_as_many_steps():
 
 
 def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
-    (tmp_path / "book.txt").write_text("=== A Book ===\n" + 100 * "the sea the sky\n")
-    options = ["--format", "text", "--data", str(tmp_path / "book.txt"), "--min-count", "1"]
-    args = sequential_recommendation.parse_arguments([*options, "--exclude-seen"])
+    book = tmp_path / "book.txt"
+    book.write_text("=== A Book ===\n" + 100 * "the sea the sky\n")
+    args = recommendation("--format text --min-count 1 --exclude-seen --data", book)
     split = load_split(args)
     with pytest.raises(SystemExit, match="--exclude-seen does not go with --format text"):
         batches(split, args)
-    args.test_data = tmp_path / "book.txt"
+    args.test_data = book
     with pytest.raises(SystemExit, match="--test-data does not go with --format text"):
         load_split(args)
     args.split = [8.0, 1.0, 1.0]
@@ -570,11 +536,11 @@ def test_options_that_a_text_cannot_follow_are_refused(tmp_path):
 
 def test_users_are_split_by_shares_without_those_of_few_items(tmp_path):
     (tmp_path / "log.txt").write_text("".join(f"u{n} a b c\n" for n in range(20)) + "v a d\nw a\n")
-    options = ["--format", "sequences", "--data", str(tmp_path / "log.txt"), "--split", "8", "1", "1"]
-    split = load_split(sequential_recommendation.parse_arguments([*options, "--min-user", "3"]))
+    options = f"--format sequences --data {tmp_path}/log.txt --split 8 1 1"
+    split = load_split(recommendation(options, "--min-user 3"))
     assert [len(part) for part in (split.train, split.validation, split.test)] == [16, 2, 2]
     assert split.train.vocabulary.names == ["a", "b", "c"]
-    split = load_split(sequential_recommendation.parse_arguments([*options, "--min-item", "2"]))
+    split = load_split(recommendation(options, "--min-item 2"))
     assert len(split.train) == 18 and split.train.vocabulary.names == ["a", "b", "c"]
 
 
@@ -584,10 +550,7 @@ def test_a_resumed_run_has_the_batches_and_dropout_that_were_to_come(tmp_path):
         model, held_out = small_model(run_eagerly=False, dropout=0.5)  # restored slots wait for a traced step
         x, y = (tf.concat(parts, 0) for parts in zip(*held_out, strict=True))
         batches = tfxc.data.row_batches(8, 2, lambda rows: (tf.gather(x, rows), tf.gather(y, rows)), seed=1)
-        log = TrainingLog(folder, model, patience=5, verbose=0)
-        log.resume(batches)
-        log.fit(batches, held_out, epochs)
-        return [row["loss"] for row in log.rows]
+        return [row["loss"] for row in logged(folder, model, held_out, epochs, batches)[1]]
 
     whole = train(tmp_path / "whole", 3)
     assert train(tmp_path / "cut", 1) == pytest.approx(whole[:1])
@@ -613,7 +576,7 @@ def test_a_run_on_data_that_have_changed_since_is_refused(tmp_path):
 
 def test_a_day_that_is_most_of_its_window_is_no_more_than_an_epoch():
     sessions = Sequences.from_lists([[str(n), "x"] for n in range(100)])
-    args = types.SimpleNamespace(sessions_a_day=40)
+    args = Namespace(sessions_a_day=40)
     for size in (30, 40, 70, 100):
         assert len(daily_catalogue.yesterday_and_before(sessions.select(np.arange(size)), 0, args)) <= size
     args.sessions_a_day = 10
@@ -650,7 +613,7 @@ def test_features_and_labels_in_two_files(tmp_path):
     assert test.filter_labels.tolist() == [[0, 1], [2, 0]] and test.texts[0] == "first"
     *some, _ = load(tmp_path / "new", text_encoding="latin-1", max_points=2)
     assert [*map(len, some)] == [2, 2] and some[1].filter_labels.tolist() == [[0, 1]]
-    args = extreme_classification.parse_arguments(["--label-order", "random", "--propensity", "0.6", "2.6"])
+    args = parsed(extreme_classification, "--label-order random --propensity 0.6 2.6")
     train, test, names = extreme_classification.ordered(new, args)
     named = {(point, names[label]) for point, label in test.filter_labels}
     assert named == {(0, "tea [1]"), (2, "caf\xe9")}
@@ -667,9 +630,9 @@ def test_both_layouts_train_to_the_same_precision(tmp_path):
     filters.unlink()
 
     def trained(name, folder, *more):
-        options = ["--heads", "dense", "--epochs", "2", "--ks", "5", "--text-encoding", "latin-1", *more]
-        options += ["--data", str(folder), "--output", str(tmp_path / name)]
-        results = extreme_classification.run(extreme_classification.parse_arguments(options))["dense"]
+        options = f"--heads dense --epochs 2 --ks 5 --text-encoding latin-1 --output {tmp_path}/{name}"
+        args = parsed(extreme_classification, options, "--data", folder, *more)
+        results = extreme_classification.run(args)["dense"]
         return {name: value for name, value in results.items() if "_at_" in name}
 
     precision = trained("old", old)

@@ -3,11 +3,10 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, features, learnable, make_model
+from classifier_checks import DIM, NUM_CLASSES, SAMPLERS, dense_encoder, features, learnable, make_model
 from long_cases import long_after
 
 import tfxc
-from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.ops import library
 
@@ -15,10 +14,13 @@ HEADS = {
     "dense": lambda: tfxc.layers.DenseHead(NUM_CLASSES, use_bias=True),
     "sparse": lambda: tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, seed=1),
     "mach": lambda: tfxc.layers.MACHHead(NUM_CLASSES, 8, 3, seed=1),
-    "encoded": lambda: tfxc.layers.EncodedHead(
-        keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)]), features(NUM_CLASSES)
-    ),
+    "encoded": lambda: tfxc.layers.EncodedHead(dense_encoder(), features(NUM_CLASSES)),
 }
+
+
+CASES = [("dense", "none", False), ("sparse", "mixture", False), ("mach", "none", True)]
+CASES += [("dense", "none", True), ("dense", "in batch", False), ("mach", "none", False)]
+CASES = long_after(1, *CASES, ("encoded", "in batch", False), ("dense", "lsh", False))
 
 
 @pytest.fixture
@@ -30,23 +32,8 @@ def checked_numerics():
 
 @pytest.mark.both_keras
 @pytest.mark.traced
-@pytest.mark.parametrize(
-    ("head", "sampler", "is_stock"),
-    long_after(
-        1,
-        ("dense", "none", False),
-        ("sparse", "mixture", False),
-        ("mach", "none", True),
-        ("dense", "none", True),
-        ("dense", "in batch", False),
-        ("mach", "none", False),
-        ("encoded", "in batch", False),
-        ("dense", "lsh", False),
-    ),
-)
-def test_training_ranking_and_evaluation_mean_their_infinite_numbers(
-    head, sampler, is_stock, checked_numerics
-):
+@pytest.mark.parametrize(("head", "sampler", "is_stock"), CASES)
+def test_training_and_evaluation_mean_their_infinite_numbers(head, sampler, is_stock, checked_numerics):
     sampler = tfxc.samplers.LSH(4) if sampler == "lsh" else SAMPLERS[sampler]()
     x, y = learnable(16)
     left_out = {"features": x, "exclude": np.tile(np.arange(NUM_CLASSES - 3), [16, 1])}

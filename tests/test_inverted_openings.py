@@ -7,32 +7,24 @@ if not IS_KERAS_3:
     pytest.skip("Keras has no part in prose", allow_module_level=True)
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Of two sums the second is larger.",
-        "What is gained there is the optimizer's.",
-        "To score every class takes a second.",
-        "Nor does an export.",
-        "Measured is the time of a step.",
-        "In front stands a layer.",
-    ],
-)
-def test_an_inverted_opening_is_found(sentence):
-    assert opening_of(sentence)
+INVERTED = """\
+Of two sums the second is larger.
+What is gained there is the optimizer's.
+To score every class takes a second.
+Nor does an export.
+Measured is the time of a step.
+In front stands a layer."""
+OTHERS = """\
+What is a head?
+How many seeds there were.
+To train longer, raise `epochs`.
+In batches it is faster."""
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "What is a head?",
-        "How many seeds there were.",
-        "To train longer, raise `epochs`.",
-        "In batches it is faster.",
-    ],
-)
-def test_other_openings_pass(sentence):
-    assert opening_of(sentence) is None
+@pytest.mark.parametrize(("sentences", "is_found"), [(INVERTED, True), (OTHERS, False)])
+def test_an_inverted_opening_is_found_and_no_other(sentences, is_found):
+    for sentence in sentences.splitlines():
+        assert bool(opening_of(sentence)) == is_found, sentence
 
 
 @pytest.mark.long

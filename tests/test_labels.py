@@ -6,7 +6,7 @@ import scipy.sparse
 import tensorflow as tf
 from memory_checks import with_peak
 
-from tfxc.ids import check_ids, drop_duplicates
+from tfxc.ids import check_ids
 from tfxc.labels import (
     as_array,
     flatten_examples,
@@ -33,6 +33,9 @@ def test_forms(dtype):
 def test_only_integers(dtype):
     with pytest.raises(ValueError, match=f"integer class ids, but have dtype {dtype.name}"):
         pad_labels(tf.zeros([2, 2], dtype))
+    matrix = tf.SparseTensor([[0, 4], [1, 0]], tf.cast([1, 1], dtype), [2, 9])
+    with pytest.raises(ValueError, match="CSR matrix of SciPy tf.RaggedTensor.from_row_splits"):
+        pad_labels(matrix)
 
 
 @pytest.mark.parametrize("shape", [[3], [3, 1], [1, 3]])
@@ -46,18 +49,14 @@ def test_floats_that_hold_ids_become_ids_as_the_refusal_says(shape):
 
 
 def test_labels_that_make_no_tensor_become_one_as_the_refusal_says():
-    matrix = scipy.sparse.csr_matrix([[0, 0, 1], [1, 1, 0]])
+    matrix = as_array(scipy.sparse.csc_matrix([[0, 0, 1], [1, 1, 0]]))
+    assert matrix.format == "csr"  # the others cannot be cut into batches
     with pytest.raises(ValueError, match="are a SciPy matrix. Pass ids") as refused:
         pad_labels(matrix)
     (remedy,) = re.findall(r"CSR matrix of SciPy (tf\..*\))\.$", str(refused.value))
     assert pad_labels(eval(remedy, {"tf": tf, "m": matrix})).numpy().tolist() == [[2, -1], [0, 1]]
     with pytest.raises(ValueError, match=r"pass tf.ragged.constant\(lists\)"):
         pad_labels(ROWS)
-
-
-def test_matrices_of_scipy_are_cut_into_batches_that_tell_what_they_hold():
-    matrix = scipy.sparse.csc_matrix([[0, 0, 1], [1, 1, 0]])
-    assert as_array(matrix).format == "csr"
 
 
 def test_multi_hot_rows_become_ids_as_the_refusal_says():
@@ -67,9 +66,8 @@ def test_multi_hot_rows_become_ids_as_the_refusal_says():
     with pytest.raises(tf.errors.InvalidArgumentError) as refused_as_ids:
         labelled_queries(tf.zeros([3, 2]), rows, 4)
     for message in (str(refused.value), str(refused_as_ids.value)):
-        remedy, given = re.search(
-            r"multi-hot rows (tf\.SparseTensor\(.*\)), where s = (tf\.\S+\(m\))", message
-        ).groups()
+        remedies = r"multi-hot rows (tf\.SparseTensor\(.*\)), where s = (tf\.\S+\(m\))"
+        remedy, given = re.search(remedies, message).groups()
         ids = eval(remedy, {"tf": tf, "s": eval(given, {"tf": tf, "m": rows})})
         assert pad_labels(ids).numpy().tolist() == [[1, 3], [0, -1], [-1, -1]]
 
@@ -96,10 +94,9 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
     padded = tf.function(pad_labels) if in_graph else pad_labels
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot") as refused:
         padded(m)
-    of_sparse, of_csr = re.search(
-        r"matrix m (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\.", str(refused.value)
-    ).groups()
-    for ids in (eval(of_sparse, {"tf": tf, "m": m}), eval(of_csr, {"tf": tf, "m": csr})):
+    remedies = r"matrix m (tf\.SparseTensor\(.*\)), or .* (tf\.Ragged.*\))\."
+    for remedy, matrix in zip(re.search(remedies, str(refused.value)).groups(), (m, csr), strict=True):
+        ids = eval(remedy, {"tf": tf, "m": matrix})
         assert padded(ids).numpy().tolist() == [[3], [0], [1]]
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 1, as in a one-hot"):
         padded(tf.sparse.from_dense([[[0, 0, 1], [1, 0, 0]]]))
@@ -107,35 +104,25 @@ def test_sparse_one_hot_rows_are_refused_with_what_makes_ids_of_them(in_graph):
 
 @pytest.mark.long
 @pytest.mark.traced
-@pytest.mark.parametrize("rank", [2, 3])
-def test_ids_of_sparse_rows_move_to_the_front(rank):
-    def ask(spec):
-        return tf.function(pad_labels, input_signature=[spec])
-
-    padded = ask(tf.SparseTensorSpec([None] * rank, tf.int64))
-    for shape, given, want in {
-        2: [
-            ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
-            ([2, 3], {}, [[], []]),
-            ([2, 0], {}, [[], []]),
-            ([0, 3], {}, []),
-        ],
-        3: [
-            (
-                [2, 2, 9],
-                {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4},
-                [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]],
-            ),
-            ([2, 0, 3], {}, [[], []]),
-        ],
-    }[rank]:
-        places = np.array(list(given), np.int64).reshape(-1, rank)
-        labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
-        assert padded(labels).numpy().tolist() == pad_labels(labels).numpy().tolist() == want
-        known = ask(tf.SparseTensorSpec(shape, tf.int64))
-        assert known(labels).numpy().tolist() == want
-        for function, rows in ((padded, [None] * (rank - 1)), (known, shape[:-1])):
-            assert function.get_concrete_function().output_shapes.as_list()[:-1] == rows
+@pytest.mark.parametrize(
+    ("shape", "given", "want"),
+    [
+        ([3, 9], {(0, 1): 5, (0, 8): 7, (2, 4): 1}, [[5, 7], [-1, -1], [1, -1]]),
+        ([2, 3], {}, [[], []]),
+        ([2, 0], {}, [[], []]),
+        ([0, 3], {}, []),
+        ([2, 2, 9], {(0, 1, 8): 5, (1, 0, 0): 2, (1, 0, 3): 4}, [[[-1, -1], [5, -1]], [[2, 4], [-1, -1]]]),
+        ([2, 0, 3], {}, [[], []]),
+    ],
+)
+def test_ids_of_sparse_rows_move_to_the_front(shape, given, want):
+    places = np.array(list(given), np.int64).reshape(-1, len(shape))
+    labels = tf.SparseTensor(places, np.array(list(given.values()), np.int64), shape)
+    assert pad_labels(labels).numpy().tolist() == want
+    for known in (shape, [None] * len(shape)):
+        padded = tf.function(pad_labels, input_signature=[tf.SparseTensorSpec(known, tf.int64)])
+        assert padded(labels).numpy().tolist() == want
+        assert padded.get_concrete_function().output_shapes.as_list()[:-1] == known[:-1]
 
 
 def test_sparse_columns_that_are_positions_stay_where_they_are():
@@ -159,11 +146,6 @@ def test_sparse_rows_as_wide_as_there_are_classes_take_little_memory(lead):
     assert labels.shape == (*lead, 3) and peak < 16 << 20  # a number a class and row would be 512 MB
 
 
-def test_empty_labels():
-    assert check_ids(tf.zeros([0], tf.int64), 8).shape == (0,)
-    assert drop_duplicates(tf.zeros([3, 0], tf.int32)).shape == (3, 0)
-
-
 def test_examples_of_one_query_stay_as_they_are():
     query, labels = tf.ones([3, 2]), tf.constant([1, -1, 2])
     flat, ids, weights, where = flatten_examples(query, labels, tf.constant([[1.0], [2], [3]]))
@@ -184,14 +166,6 @@ def test_sequences_keep_what_is_labelled_and_unmasked():
     assert flatten_examples(query, labels, by_position, mask)[2].numpy().tolist() == [0, 3, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("query", "labels"), [([2, 3], [2, 1, 1]), ([2, 3, 4], [2]), ([2, 3, 4], [2, 3, 1, 1])]
-)
-def test_ranks_are_checked(query, labels):
-    with pytest.raises(ValueError, match="need labels of shape"):
-        flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
-
-
 @pytest.mark.traced
 @pytest.mark.parametrize("weights", [[1.0, 2.0], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]]])
 def test_weights_of_sequences_whose_rank_is_not_known(weights):
@@ -210,7 +184,7 @@ def test_weights_of_sequences_whose_rank_is_not_known(weights):
     ("query", "labels"),
     [((4, 5, 3), (4,)), ((4, 5, 3), (4, 10)), ((4, 5, 3), (4, 5, 2, 1)), ((4, 3), (4, 2, 2))],
 )
-def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
+def test_ranks_are_checked(query, labels):
     @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
     def flatten(labels):
         return flatten_examples(tf.zeros(query), labels)[1]
@@ -218,74 +192,51 @@ def test_ranks_are_checked_where_a_graph_does_not_know_them(query, labels):
     wanted = r"\[B, T\] or \[B, T, P\]" if len(query) == 3 else r"\[B\] or \[B, P\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"need labels of shape {wanted}"):
         flatten(tf.zeros(labels, tf.int32))
+    if labels != (4, 10):  # whose rank is right
+        with pytest.raises(ValueError, match=f"need labels of shape {wanted}"):
+            flatten_examples(tf.zeros(query), tf.zeros(labels, tf.int32))
     np.testing.assert_array_equal(flatten(tf.ones(query[:-1], tf.int32)), np.ones([np.prod(query[:-1]), 1]))
 
 
-@pytest.mark.long
-@pytest.mark.traced
-@pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("position", [[], [5]])
-def test_there_is_a_row_of_labels_for_each_query(rows, position):
-    query, labels = tf.zeros([4, *position, 2]), tf.zeros([rows, *position], tf.int32)
-    message = f"one row of labels for each query, but there are {rows} instead of 4"
-    with pytest.raises(ValueError, match=message):
-        flatten_examples(query, labels)
-    of_any_size = tf.TensorSpec([None, *position, 2]), tf.TensorSpec([None, *position], tf.int32)
-    of_any_rank = tf.TensorSpec([None, *position, 2]), tf.TensorSpec(None, tf.int32)
-    for shapes in (of_any_size, of_any_rank):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="one row of labels for each query"):
-            tf.function(flatten_examples, input_signature=shapes)(query, labels)
-    right = tf.zeros([4, *position], tf.int32)
-    graph = tf.function(flatten_examples).get_concrete_function(query, right).graph
-    assert not [op for op in graph.get_operations() if op.type == "Assert"]  # what is known costs nothing
-
-
-@pytest.mark.parametrize("dtype", [tf.bool, tf.float32])
-def test_the_ids_of_a_sparse_matrix_are_asked_for_in_a_form_that_it_has(dtype):
-    matrix = tf.SparseTensor([[0, 4], [1, 0]], tf.cast([1, 1], dtype), [2, 9])
-    with pytest.raises(ValueError, match="CSR matrix of SciPy tf.RaggedTensor.from_row_splits"):
-        pad_labels(matrix)
+OF_LABELS = "There must be one row of labels for each query"
+OF_POSITIONS = "Queries need a label for each of their positions, -1 for none"
+OF_WEIGHTS = "sample_weight must hold a (number for each example|row for each sequence), .*"
+OF_WEIGHTED_POSITIONS = "sample_weight of sequences must hold a number for each position, or one for all"
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("position", [[], [5]])
-def test_there_is_a_weight_for_each_example(position):
-    query, labels, weights = tf.zeros([4, *position, 2]), tf.zeros([4, *position], tf.int32), tf.ones([3])
-    wanted = "sample_weight must hold a .* for each .*, but there are"
-    for run in (flatten_examples, tf.function(flatten_examples)):
-        with pytest.raises(ValueError, match=f"{wanted} 3 instead of 4"):
-            run(query, labels, weights)
-    shapes = [tf.TensorSpec([None, *part.shape[1:]], part.dtype) for part in (query, labels, weights)]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
-        tf.function(flatten_examples, input_signature=shapes)(query, labels, weights)
+@pytest.mark.parametrize(
+    ("query", "labels", "weights", "wanted"),
+    [
+        *[([4, *of, 2], [rows, *of], [4], OF_LABELS) for rows in (1, 3, 8) for of in ([], [5])],
+        *[([4, *of, 2], [4, *of], [3], OF_WEIGHTS) for of in ([], [5])],
+        *[([2, 3, 4], [2, positions], [2], OF_POSITIONS) for positions in (2, 4)],
+        *[([2, 3, 4], [2, 3], [2, width], OF_WEIGHTED_POSITIONS) for width in (2, 4)],
+    ],
+)
+def test_each_query_has_labels_and_a_weight(query, labels, weights, wanted):
+    given = tf.zeros(query), tf.zeros(labels, tf.int32), tf.ones(weights)
+    with pytest.raises(ValueError, match=rf"{wanted}, but there are \d instead of \d"):
+        flatten_examples(*given)
+    specs = [tf.TensorSpec([None] * part.shape.rank, part.dtype) for part in given]
+    of_any_rank = [specs[0], tf.TensorSpec(None, tf.int32), specs[2]]
+    for shapes in (specs, of_any_rank) if wanted == OF_LABELS else (specs,):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{wanted}, but there are"):
+            tf.function(flatten_examples, input_signature=shapes)(*given)
+    right = [query[:-1], [query[0]]]
+    known = tf.function(flatten_examples).get_concrete_function(
+        given[0], tf.zeros(right[0], tf.int32), tf.ones(right[1])
+    )
+    assert not [op for op in known.graph.get_operations() if op.type == "Assert"]  # it costs nothing
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("width", [2, 4])
-def test_a_sequence_has_a_weight_for_each_position_or_one(width):
-    query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32)
-    wanted = "sample_weight of sequences must hold a number for each position, or one for all, but there are"
-    with pytest.raises(ValueError, match=f"{wanted} {width} instead of 3"):
-        flatten_examples(query, labels, tf.ones([2, width]))
-    parts = ([None, None, 4], tf.float32), ([None, None], tf.int32), ([None, None], tf.float32)
-    unknown = tf.function(flatten_examples, input_signature=[tf.TensorSpec(*part) for part in parts])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=wanted):
-        unknown(query, labels, tf.ones([2, width]))
-    for weights in (tf.constant([[2.0], [3.0]]), tf.constant([[2.0] * 3, [3.0] * 3])):
-        for run in (flatten_examples, unknown):
-            assert run(query, labels, weights)[2].numpy().tolist() == [2.0] * 3 + [3.0] * 3
-
-
-@pytest.mark.traced
-@pytest.mark.parametrize("positions", [2, 4])
-def test_a_sequence_has_a_label_for_each_position(positions):
-    query, labels = tf.zeros([2, 3, 4]), tf.zeros([2, positions], tf.int32)
-    with pytest.raises(ValueError, match=f"each of their positions.* {positions} instead of 3"):
-        flatten_examples(query, labels)
-    shapes = tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None], tf.int32)
-    unknown = tf.function(flatten_examples, input_signature=shapes)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a label for each of their positions"):
-        unknown(query, labels)
+@pytest.mark.parametrize("weights", [[[2.0], [3.0]], [[2.0] * 3, [3.0] * 3]])
+def test_a_sequence_has_a_weight_for_each_position_or_one(weights):
+    query, labels, weights = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32), tf.constant(weights)
+    specs = [tf.TensorSpec([None] * part.shape.rank, part.dtype) for part in (query, labels, weights)]
+    for run in (flatten_examples, tf.function(flatten_examples, input_signature=specs)):
+        assert run(query, labels, weights)[2].numpy().tolist() == [2.0] * 3 + [3.0] * 3
 
 
 def test_labels_whose_longest_row_ends_early_are_padded():

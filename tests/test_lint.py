@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPE = re.search(r"^lint:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[
-    1
-]
-COMMANDS = [line.strip().removeprefix("$(BIN)/") for line in RECIPE.splitlines()]
+RECIPE = re.search(r"^lint:.*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+COMMANDS = [line.strip().removeprefix("$(BIN)/") for line in RECIPE[1].splitlines()]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from backup_checks import Stop
-from classifier_checks import DIM, NUM_CLASSES, features
+from classifier_checks import DIM, NUM_CLASSES, dense_encoder, features
 from long_cases import long_after
 from processes import Process
 
@@ -98,15 +98,11 @@ def made(case):
     items = keras.layers.Embedding(NUM_CLASSES + 1, DIM, name="items", **half)(inputs)
     encoder = keras.Model(inputs, keras.layers.Dense(DIM)(keras.layers.Flatten()(items)))
 
-    def encoded():
-        tower = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(DIM)])
-        return tfxc.layers.EncodedHead(tower, features(NUM_CLASSES, 5))
-
     head = {
         "dense": lambda: tfxc.layers.DenseHead(NUM_CLASSES, table_dtype=case["table"], **tied),
         "sparse": lambda: tfxc.layers.UniformSparseHead(NUM_CLASSES, fan_in=4, seed=1),
         "mach": lambda: tfxc.layers.MACHHead(NUM_CLASSES, 8, 3, seed=1),
-        "encoded": encoded,
+        "encoded": lambda: tfxc.layers.EncodedHead(dense_encoder(), features(NUM_CLASSES, 5)),
     }[case["head"]]()
     names = [f"item {i}" for i in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(encoder, head, k=5, class_names=names)

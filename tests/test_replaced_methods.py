@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import numpy as np
+from classifier_checks import dense_encoder, features
 
 import tfxc
-from tfxc._keras import keras
 
 PACKAGE = Path(tfxc.__file__).parent
 
@@ -18,32 +18,25 @@ def replaced_methods(item):
     ]
 
 
-def dense_model(**options):
-    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(3), k=2, **options)
-    model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
-    return model
-
-
 def test_no_object_has_a_method_of_its_own(tmp_path):
-    features = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float32)
-    item_encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    head = tfxc.layers.EncodedHead(item_encoder, features[:20])
+    x = features(64)
+    head = tfxc.layers.EncodedHead(dense_encoder(4), x[:20])
     sampler = tfxc.samplers.Mixture([tfxc.samplers.LearnedMIDX(4, num_codewords=2), tfxc.samplers.InBatch()])
-    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    model = tfxc.ExtremeClassifier(encoder, head, sampler, k=3, class_names=[f"class {i}" for i in range(20)])
+    names = [f"class {i}" for i in range(20)]
+    model = tfxc.ExtremeClassifier(dense_encoder(4), head, sampler, k=3, class_names=names)
     model.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
     callbacks = [
         tfxc.callbacks.SamplerRefresh(),
-        tfxc.callbacks.SamplerDiagnostics(features[:8], np.arange(8)),
+        tfxc.callbacks.SamplerDiagnostics(x[:8], np.arange(8)),
         tfxc.callbacks.BackupAndRestore(tmp_path / "backup"),
     ]
-    model.fit(features, np.arange(64) % 20, batch_size=64, verbose=0, callbacks=callbacks)
-    model.predict(features[:4], verbose=0)
+    model.fit(x, np.arange(64) % 20, batch_size=64, verbose=0, callbacks=callbacks)
+    model.predict(x[:4], verbose=0)
     model.export(tmp_path / "served")
     for item in (model, head, sampler, *sampler.samplers, model.optimizer, *callbacks):
         assert replaced_methods(item) == [], item
-    consumed = dense_model(class_names=["a", "b", "c"])
+    consumed = tfxc.ExtremeClassifier(dense_encoder(4), tfxc.layers.DenseHead(3), class_names=["a", "b", "c"])
+    consumed.compile(tfxc.optimizers.LazyAdam(0.01), loss=tfxc.losses.SoftmaxCrossentropy())
     new = tfxc.change_classes(consumed, ["b", "c", "d"])
     for item in (consumed, consumed.head, new, new.head):
         assert replaced_methods(item) == [], item

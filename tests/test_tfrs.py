@@ -110,10 +110,9 @@ def dataset(num, batch_size=32, seed=0):
 def test_a_head_inside_a_tfrs_model(options):
     model = TwoTower(tfxc.samplers.MIDX(8, num_codewords=4), **options)
     model.compile(tfxc.optimizers.LazyAdam(0.05))
-    history = model.fit(dataset(256), epochs=8, callbacks=[tfxc.callbacks.SamplerRefresh()], verbose=0)
-    assert (
-        "sampler/refresh_seconds" in history.history and tf_variable(model.sampler.codebooks[0]).numpy().any()
-    )
+    refresh = tfxc.callbacks.SamplerRefresh()
+    history = model.fit(dataset(256), epochs=8, callbacks=[refresh], verbose=0).history
+    assert "sampler/refresh_seconds" in history and tf_variable(model.sampler.codebooks[0]).numpy().any()
     result = model.evaluate(dataset(64, 64), return_dict=True, verbose=0)
     x, y = learnable(64)
     logits = model.head(model.query_tower(x)).numpy().astype(np.float64)
@@ -151,10 +150,9 @@ def test_a_brute_force_index_is_filled_from_a_head_and_exported(options, tmp_pat
 @pytest.mark.long
 def test_the_example_trains_in_turns_and_exports_an_index(tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
-    options = ["--data", tmp_path / "book.txt", "--min-count", 1, "--dim", 8, "--max-length", 4]
-    options += ["--batch-size", 64, "--retrieval-batch-size", 32, "--num-negatives", 4, "--num-codewords", 2]
-    options += ["--refresh-steps", 5, "--seconds", 2, "--turns", 2, "--output", tmp_path / "out"]
-    printed = run("tfrs_two_tower.py", *options)
+    options = f"--data {tmp_path}/book.txt --min-count 1 --dim 8 --max-length 4 --output {tmp_path}/out"
+    more = "--batch-size 64 --retrieval-batch-size 32 --num-negatives 4 --num-codewords 2 --refresh-steps 5"
+    printed = run("tfrs_two_tower.py", options, more, "--seconds 2 --turns 2")
     results = re.findall(r"^\| (\w+) \| \d+ \| (\d+) \| [\d.]+ \| ([\d.]+) \|", printed, re.MULTILINE)
     assert [name for name, _, _ in results] == ["retrieval", "midx"]
     assert all(int(steps) > 5 and float(recall) > 0.5 for _, steps, recall in results)
@@ -163,6 +161,6 @@ def test_the_example_trains_in_turns_and_exports_an_index(tmp_path):
 
 def test_the_example_recommends_from_few_items(tmp_path):
     (tmp_path / "log.txt").write_text("".join(f"u{i % 8} i{(i % 8 + i // 8) % 9}\n" for i in range(40)))
-    options = ["--data", tmp_path / "log.txt", "--format", "interactions", "--dim", 4, "--batch-size", 8]
-    options += ["--models", "uniform", "--seconds", 0.1, "--turns", 1, "--output", tmp_path / "out"]
-    assert re.search(r"->  i\d(, i\d){4}\n", run("tfrs_two_tower.py", *options))
+    options = f"--data {tmp_path}/log.txt --format interactions --dim 4 --batch-size 8 --models uniform"
+    printed = run("tfrs_two_tower.py", options, "--seconds 0.1 --turns 1 --output", tmp_path / "out")
+    assert re.search(r"->  i\d(, i\d){4}\n", printed)

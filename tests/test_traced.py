@@ -4,25 +4,19 @@ import itertools
 
 import numpy as np
 import pytest
-from classifier_checks import NUM_CLASSES, item_encoder, learnable, make_model, weights_of
-from test_common import HEADS, LOSSES, OPTIMIZERS, SAME_STATE, SAMPLERS
+from classifier_checks import item_encoder, make_model, weights_of
+from test_common import HEADS, LOSSES, OPTIMIZERS, SAME_STATE, SAMPLERS, data
 
 from tfxc._keras import keras
 
-pytestmark = [
-    pytest.mark.traced,
-    pytest.mark.optimized,
-    pytest.mark.filterwarnings("ignore:HardNegatives has no table"),
-]
+pytestmark = [pytest.mark.traced, pytest.mark.optimized]
+pytestmark += [pytest.mark.filterwarnings("ignore:HardNegatives has no table")]
 SAMPLED = [name for name in HEADS if not name.startswith("MACH")]
 DRAWING = [name for name in SAMPLERS if name not in SAME_STATE]
-OF_ALL_CLASSES = [
-    ("MACHHead", None, "SoftmaxCrossentropy"),
-    ("MACHHead, all options", None, "BinaryCrossentropy"),
-]
-OF_ALL_CLASSES += [
-    ("DenseHead, all options", None, loss) for loss in LOSSES if not LOSSES[loss]().needs_sampler
-]
+OF_ALL = [name for name in LOSSES if not LOSSES[name]().needs_sampler]
+OF_ALL_CLASSES = [("MACHHead", None, "SoftmaxCrossentropy")]
+OF_ALL_CLASSES += [("MACHHead, all options", None, "BinaryCrossentropy")]
+OF_ALL_CLASSES += [("DenseHead, all options", None, loss) for loss in OF_ALL]
 BY_DRAWS = [name for name in LOSSES if "filtered" not in name]
 ROWS = [*zip(itertools.cycle(SAMPLED), DRAWING, itertools.cycle(BY_DRAWS), strict=False), *OF_ALL_CLASSES]
 RULES = [name for name in OPTIMIZERS if name != "MultiOptimizer"]
@@ -30,18 +24,13 @@ RULES = [name for name in OPTIMIZERS if name != "MultiOptimizer"]
 
 def results(eager, head, sampler, loss, optimizer):
     keras.utils.set_random_seed(7)
-    encoder, (x, y) = None, learnable(16)
-    if head == "DenseHead, tied":
-        encoder = item_encoder(masked=False)
-        x = np.random.default_rng(0).integers(1, NUM_CLASSES + 1, size=(16, 3))
-        y = x % NUM_CLASSES
-    elif sampler is not None:
-        x = {"features": x, "example_ids": np.arange(16)}
+    is_tied = head == "DenseHead, tied"
+    encoder, batches = item_encoder(masked=False) if is_tied else None, data(is_tied, sampler is not None)
     parts = sampler and SAMPLERS[sampler](), LOSSES[loss](), HEADS[head](), encoder
     model = make_model(*parts, optimizer=OPTIMIZERS[optimizer](), run_eagerly=eager)
-    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
-    numbers = model.evaluate(x, y, batch_size=8, return_dict=True, verbose=0)
-    return weights_of(model), numbers, model.predict(x, verbose=0)["ids"]
+    model.fit(batches, verbose=0)
+    numbers = model.evaluate(batches, return_dict=True, verbose=0)
+    return weights_of(model), numbers, model.predict(batches, verbose=0)["ids"]
 
 
 @pytest.mark.parametrize(

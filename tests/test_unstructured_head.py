@@ -1,17 +1,11 @@
 """The head of a benchmark whose weights lie anywhere."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
+from _unstructured_head import UnstructuredHead
 from classifier_checks import DIM, NUM_CLASSES, features, make_model
 
 from tfxc._keras.weights import tf_variable
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-
-from _unstructured_head import UnstructuredHead  # noqa: E402
 
 
 def test_weights_lie_anywhere_give_the_logits_and_move():

@@ -1,5 +1,7 @@
 """Extreme classification in Keras: models with 100 thousand to 10 million classes."""
 
+from tensorflow.python.autograph.core import config as _autograph
+
 from tfxc import (
     callbacks,
     cluster,
@@ -14,7 +16,6 @@ from tfxc import (
     serving,
     sparsity,
 )
-from tfxc._autograph import leave_alone
 from tfxc.catalogue import change_classes
 from tfxc.model.classifier import ExtremeClassifier
 from tfxc.model.memory import memory_report
@@ -23,8 +24,8 @@ from tfxc.report import report
 
 __version__ = "0.3.0"
 
-leave_alone(__name__)
-del leave_alone
+# No function of the package needs AutoGraph: without it the first call of a graph is faster.
+_autograph.CONVERSION_RULES = _autograph.DoNotConvert(__name__), *_autograph.CONVERSION_RULES
 
 __all__ = [
     "ExtremeClassifier",

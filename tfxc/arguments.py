@@ -8,8 +8,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
-_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")  # pathlib.Path turns the two slashes of a URL into one
+# A drive of Windows, or the scheme of a URL, of which pathlib.Path turns the two slashes into one.
+_ELSEWHERE = re.compile(r"([A-Za-z][\w+.-]*):[\\/]")
 
 
 def is_integer(value):
@@ -45,16 +45,11 @@ def local_path(path):
     """A path as it was given; ValueError for what is none, is of remote storage, or of Windows elsewhere."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path must be that of a file or folder, but is of {type(path).__name__}.")
-    name = os.fspath(path)
-    if os.name != "nt" and _DRIVE.match(name):
+    elsewhere = _ELSEWHERE.match(os.fspath(path))
+    if elsewhere and not (os.name == "nt" and len(elsewhere[1]) == 1):
         raise ValueError(
-            f"{name!r} is a path of Windows, which would all be one name here: write it as this "
-            "system does, such as /mnt/c/run under WSL."
-        )
-    if _SCHEME.match(name):
-        raise ValueError(
-            f"{name!r} is not a path of this machine: name one on a disk or a mounted file "
-            "system, and copy it to remote storage from there."
+            f"{os.fspath(path)!r} is not a path of this machine: name one on a disk or mounted file system, "
+            r"as /mnt/c/run is for C:\run under WSL, and copy it to remote storage from there."
         )
     return path
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import shutil
 
@@ -69,12 +70,10 @@ def recover(path):
 
 def sync(path):
     """Waits until a file, or a folder and all that it holds, is on the disk."""
-    for folder, _, files in os.walk(path):
-        for name in files:
-            sync_entry(os.path.join(folder, name))
-        if folder != os.fspath(path):
-            sync_entry(folder)
     sync_entry(path)
+    for folder, *inside in os.walk(path):
+        for name in itertools.chain(*inside):
+            sync_entry(os.path.join(folder, name))
 
 
 def sync_entry(path):

@@ -34,8 +34,13 @@ def write_arrays(path, arrays, notes):
     with atomic_write(path) as aside, open(aside, "wb") as file, _uncached(aside) as write_uncached:
         index = []
         for name, array in arrays.items():
-            start, checksums = _written(file, write_uncached, bytes_of(array))
-            index.append([name, tf.as_dtype(array.dtype).name, list(array.shape), start, checksums])
+            values = bytes_of(array)
+            file.write(bytes(-file.tell() % (_ALIGNED if len(values) < _PAGE else _PAGE)))
+            start = file.tell()
+            file.seek(start + write_uncached(values, start))
+            file.write(values[file.tell() - start :])
+            dtype, shape = tf.as_dtype(array.dtype).name, list(array.shape)
+            index.append([name, dtype, shape, start, _checksums(values)])
         _write_index(file, index, notes)
 
 
@@ -44,7 +49,7 @@ def read_arrays(path, mode="c"):
     index, notes, _ = _read_index(path)
     arrays = _mapped(path, index, mode)
     for name, *_, checksums in index:
-        if [zlib.crc32(block) for block in _blocks(bytes_of(arrays[name]))] != checksums:
+        if _checksums(bytes_of(arrays[name])) != checksums:
             raise DamagedFile(f"{path} is damaged: {name} has the wrong checksum.")
     return arrays, notes
 
@@ -90,17 +95,9 @@ def bytes_of(array):
     return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
 
 
-def _blocks(values):
-    return (values[start : start + _BLOCK_BYTES] for start in range(0, len(values), _BLOCK_BYTES))
-
-
-def _written(file, write_uncached, values):
-    """Writes bytes uint8 [n] at the end. Returns their place and the checksum of each block."""
-    file.write(bytes(-file.tell() % (_ALIGNED if len(values) < _PAGE else _PAGE)))
-    start = file.tell()
-    file.seek(start + write_uncached(values, start))
-    file.write(values[file.tell() - start :])
-    return start, [zlib.crc32(block) for block in _blocks(values)]
+def _checksums(values):
+    blocks = (values[start : start + _BLOCK_BYTES] for start in range(0, len(values), _BLOCK_BYTES))
+    return [zlib.crc32(block) for block in blocks]
 
 
 @contextlib.contextmanager
@@ -109,13 +106,13 @@ def _uncached(path):
     handle = None
     with contextlib.suppress(OSError, AttributeError):  # not every system and file system supports it
         handle = os.open(path, os.O_WRONLY | os.O_DIRECT)
-
+    if handle is None:
+        yield lambda values, place: 0
+        return
     pages = mmap.mmap(-1, _BLOCK_BYTES)  # begins at a page, as O_DIRECT requires
 
     def write(values, place):
         done, size = 0, len(values) // _PAGE * _PAGE
-        if handle is None:
-            return done
         with contextlib.suppress(OSError):  # then the ordinary write reports the error
             while done < size and done % _PAGE == 0:
                 count = min(_BLOCK_BYTES, size - done)
@@ -126,8 +123,7 @@ def _uncached(path):
     try:
         yield write
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def _write_index(file, index, notes):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxc.require import require
 
 PADDING = -1
+_ROWS = "{} must have a row for each query, or one for all of them, but the rows are"
 
 
 def check_ids(ids, num_classes, what="label"):
@@ -18,17 +19,17 @@ def check_ids(ids, num_classes, what="label"):
     if not ids.dtype.is_integer and not is_empty:
         hint = ": turn names into ids by vocabulary.encode(names)" if ids.dtype == tf.string else ""
         raise ValueError(f"{article} {what} id must be an integer, but the ids are {ids.dtype.name}{hint}.")
-    flat = tf.cast(tf.reshape(ids, [-1]), tf.int64)  # an unsigned type has no -1 to compare with
+    # An unsigned type has no -1 to compare with, and argmax needs a number.
+    flat = tf.pad(tf.cast(tf.reshape(ids, [-1]), tf.int64), [[0, 1]], constant_values=PADDING)
     outside = (flat < PADDING) | (flat >= num_classes)
     end = "L" if tf.is_tensor(num_classes) else num_classes  # a graph may not know it
-    position = tf.argmax(tf.concat([tf.cast(outside, tf.int8), tf.constant([1], tf.int8)], 0))
-    padded = tf.concat([flat, tf.zeros([1], flat.dtype)], 0)
+    position = tf.argmax(tf.cast(outside, tf.int8))
     torch = "; for the -100 of PyTorch pass np.where(y == -100, -1, y)" if what == "label" else ""
     told = (
         f"{article} {what} id is outside [0, {end}) (-1 is padding{torch}): check the id mapping and "
         "num_classes. The id is"
     )
-    told = told, padded[position], "at flat position", position, "of shape", tf.shape(ids)
+    told = told, flat[position], "at flat position", position, "of shape", tf.shape(ids)
     with tf.control_dependencies(require(tf.logical_not(tf.reduce_any(outside)), *told)):
         return tf.cast(tf.identity(ids), tf.int32)
 
@@ -122,17 +123,14 @@ def refuse_other_rows(ids, query, name):
     """As ``require_rows``, which runs too late where a graph knows both numbers: a ValueError."""
     rows, num_queries = ids.shape[0], query.shape[0]
     if not tf.executing_eagerly() and None not in (rows, num_queries) and rows not in (1, num_queries):
-        raise ValueError(
-            f"{name} must have a row for each query, or one for all of them, but the rows are {rows} and the "
-            f"queries {num_queries}."
-        )
+        raise ValueError(f"{_ROWS.format(name)} {rows} and the queries {num_queries}.")
 
 
 def require_rows(ids, num_queries, name):
     """``require``: class ids have a row for each query, or one for all of them."""
     rows = tf.shape(ids)[0]
-    told = f"{name} must have a row for each query, or one for all of them, but the rows are", rows
-    return require(tf.equal(rows, 1) | tf.equal(rows, num_queries), *told, "and the queries", num_queries)
+    told = _ROWS.format(name), rows, "and the queries", num_queries
+    return require(tf.equal(rows, 1) | tf.equal(rows, num_queries), *told)
 
 
 def drop_duplicates(ids):

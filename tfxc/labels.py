@@ -163,20 +163,17 @@ def flatten_examples(query, labels, sample_weight=None, mask=None):
     """
     sequence = query.shape.rank == 3
     least = 2 if sequence else 1
-    wanted = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
+    forms = "[B, T] or [B, T, P]" if sequence else "[B] or [B, P]"
+    told = f"need labels of shape {forms} (class ids padded with -1), but got"
     if labels.shape.rank not in (None, least, least + 1):
-        raise ValueError(
-            f"Queries of shape {query.shape} need labels of shape {wanted} (class ids padded with -1), "
-            f"but got {labels.shape}."
-        )
+        raise ValueError(f"Queries of shape {query.shape} {told} {labels.shape}.")
     labels = one_for_each(query, labels, "There must be one row of labels for each query")
     if labels.shape.rank is None:  # Keras retraced a step for labels of any form
         shape = tf.shape(labels)
         known = tf.shape(query)[:-1]
         fits = tf.reduce_any(tf.equal(tf.size(shape), [least, least + 1]))
         fits &= tf.reduce_all(tf.equal(tf.pad(shape, [[0, least]])[:least], known))
-        told = f"Queries need labels of shape {wanted} (class ids padded with -1), but got", shape
-        with tf.control_dependencies(require(fits, *told, "for queries of", known)):
+        with tf.control_dependencies(require(fits, f"Queries {told}", shape, "for queries of", known)):
             labels = tf.reshape(labels, tf.concat([known, [-1]], 0))
     if labels.shape.rank == least:
         labels = labels[..., tf.newaxis]
