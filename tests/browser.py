@@ -1,7 +1,7 @@
-"""Opens pages in headless Chromium: ``python tests/browser.py FOLDER_OR_FILE``.
+"""Opens pages in headless Chromium: ``python tests/browser.py FOLDER_OR_FILE [SCREENSHOTS]``.
 
-Each page is opened as on a phone and on a desk. What is wrong is printed: a page wider than the screen, an
-image that does not load, a broken link, an error in the console.
+Each page is opened as on a phone and on a desk; for screenshots in light and dark colours. What is wrong is
+printed: a page wider than the screen, an image that does not load, a broken link, an error in the console.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from base64 import b64decode
 from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -88,11 +89,13 @@ class Browser:
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def open(self, url, size):
+    def open(self, url, size, dark):
         """Loads a page in a window of a size (width, height); returns what LOOK finds."""
         width, height = size
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.ask("Emulation.setDeviceMetricsOverride", **screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
         self.ask("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
@@ -100,6 +103,11 @@ class Browser:
         found = self.ask("Runtime.evaluate", expression=LOOK, returnByValue=True)["result"]["value"]
         found["wrong"] += [error for event in self.events if (error := error_of(event))]
         return found
+
+    def picture(self, path):
+        """Writes the whole page that is open as PNG."""
+        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        Path(path).write_bytes(b64decode(shot["data"]))
 
 
 def error_of(event):
@@ -146,7 +154,7 @@ def wrong_links(found, root, folder):
                 yield f"{page} links to {link}, which that page does not have"
 
 
-def check(path):
+def check(path, pictures=None):
     """What is wrong with a page, or with all pages of a folder: a list of sentences."""
     path = Path(path).resolve()
     folder, pages = (path, sorted(path.rglob("*.html"))) if path.is_dir() else (path.parent, [path])
@@ -155,8 +163,12 @@ def check(path):
         for page in pages:
             url = root + page.relative_to(folder).as_posix()
             for name, size in SIZES.items():
-                found[url] = browser.open(url, size)
-                wrong += [f"{url} on a {name}: {own}" for own in found[url]["wrong"]]
+                for dark in (False, True) if pictures else (False,):
+                    found[url] = browser.open(url, size, dark)
+                    wrong += [f"{url} on a {name}: {own}" for own in found[url]["wrong"]]
+                    if pictures:
+                        label = "-".join(page.relative_to(folder).with_suffix("").parts)
+                        browser.picture(Path(pictures) / f"{label}-{name}-{'dark' if dark else 'light'}.png")
         wrong += wrong_links(found, root, folder)
     return list(dict.fromkeys(wrong))
 
@@ -165,4 +177,4 @@ if __name__ == "__main__":
     if CHROMIUM is None:
         print("No page was opened: Chromium is not installed (apt-get install chromium).")
         sys.exit()
-    sys.exit("\n".join(check(sys.argv[1])) or None)
+    sys.exit("\n".join(check(*sys.argv[1:])) or None)

@@ -25,9 +25,15 @@ def test_what_is_wrong_is_found(tmp_path):
         '<a href="whole.html#none">b</a><script>console.error("told"); nothing()</script>'
     )
     found = "\n".join(browser.check(tmp_path))
-    parts = ["wrong.html on a phone: is 2", "no viewport", "does not load .*none.png", "tells .'told'."]
-    parts += ["links to .*none.html, which is not there", "throws ReferenceError: nothing is not defined"]
-    for part in [*parts, "links to .*whole.html#none, which that page does not have"]:
+    for part in (
+        "wrong.html on a phone: is 2",
+        "no viewport",
+        "does not load .*none.png",
+        "wrong.html links to .*none.html, which is not there",
+        "wrong.html links to .*whole.html#none, which that page does not have",
+        "tells .'told'.",
+        "throws ReferenceError: nothing is not defined",
+    ):
         assert re.search(part, found), part
     assert "whole.html on" not in found and "a desk: is" not in found
 
