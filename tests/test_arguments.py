@@ -1,6 +1,7 @@
 import collections
 import functools
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from tfxc.arguments import (
     integers,
     lists_as_tensors,
     local_path,
+    number_in,
     one_of,
     positions,
     positive_int,
@@ -62,6 +64,21 @@ def test_numbers_of_any_kind_become_pythons():
     for value in (None, "3", b"3", True, np.bool_(True), [3.0], 3j, tf.constant([1.0, 2.0])):
         with pytest.raises(ValueError, match="alpha must be a number, but got "):
             real_number(value, "alpha")
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside"),
+    [
+        ("(0, 1]", (1e-9, 0.5, 1), (0, 1.1, -1, np.nan)),
+        ("[0, 1)", (0, np.float32(0.5)), (1, -1e-9, np.inf)),
+        ("[3, inf)", (3, 1e30), (2.9, np.inf, np.nan)),
+    ],
+)
+def test_numbers_outside_of_an_interval_are_named(interval, inside, outside):
+    assert [number_in(value, "alpha", interval) for value in inside] == list(inside)
+    for value in outside:
+        with pytest.raises(ValueError, match=f"alpha must be in {re.escape(interval)}, but got "):
+            number_in(value, "alpha", interval)
 
 
 @pytest.mark.parametrize("value", [None, "0.5"])

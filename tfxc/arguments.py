@@ -41,6 +41,15 @@ def real_number(value, name):
         raise ValueError(f"{name} must be a number, but got {value!r}.") from None
 
 
+def number_in(value, name, interval):
+    """A real number in an interval such as "(0, 1]" or "[0, inf)" as a float; else a ValueError."""
+    number, (least, most) = real_number(value, name), map(float, interval[1:-1].split(","))
+    is_end = (number == least and interval[0] == "[") or (number == most and interval[-1] == "]")
+    if not (least < number < most or is_end):
+        raise ValueError(f"{name} must be in {interval}, but got {value!r}.")
+    return number
+
+
 def local_path(path):
     """A path as it was given; ValueError for what is none, is of remote storage, or of Windows elsewhere."""
     if not isinstance(path, str | os.PathLike):
