@@ -21,6 +21,11 @@ def positives_of(row):
     return sorted({label for label in np.atleast_1d(row) if label >= 0})
 
 
+def targets_of(logits, labels):
+    """1 for the labels of each example, and 0 for all other classes [N, L]."""
+    return np.array([np.isin(np.arange(logits.shape[1]), positives_of(row)) for row in labels]).astype(float)
+
+
 def softmax(logits):
     return special.softmax(np.asarray(logits, np.float64), axis=-1)
 
@@ -42,9 +47,7 @@ def softmax_reference(logits, labels):
 
 def binary_reference(logits, labels):
     """As ``softmax_reference``, for the binary cross-entropy summed over the classes."""
-    targets = np.zeros(logits.shape)
-    for n, row in enumerate(labels):
-        targets[n, positives_of(row)] = 1
+    targets = targets_of(logits, labels)
     logits = np.asarray(logits, np.float64)
     losses = (targets * softplus(-logits) + (1 - targets) * softplus(logits)).sum(1)
     return losses, 1 / (1 + np.exp(-logits)) - targets
@@ -52,9 +55,7 @@ def binary_reference(logits, labels):
 
 def hinge_reference(logits, labels):
     """As ``softmax_reference``, for the squared hinge summed over the classes."""
-    sign = -np.ones(logits.shape)
-    for n, row in enumerate(labels):
-        sign[n, positives_of(row)] = 1
+    sign = 2 * targets_of(logits, labels) - 1
     margin = np.maximum(0, 1 - sign * np.asarray(logits, np.float64))
     return (margin**2).sum(1), -2 * sign * margin
 

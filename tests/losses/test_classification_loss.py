@@ -71,12 +71,10 @@ def test_scores_of_all_candidates_are_not_passed_over(base):
         assert loss.over_candidates is None
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("over_classes", "Reduction"), ("over_candidates", "CandidateReduction")]
-)
-def test_a_function_in_place_of_a_reduction_is_told(name, kind):
-    with pytest.raises(TypeError, match=rf"Own.{name} is a function: make a tfxc.losses.{kind} "):
-        type("Own", (SquaredHinge,), {name: lambda given: given})
+def test_a_function_in_place_of_a_reduction_is_told():
+    for name, kind in (("over_classes", "Reduction"), ("over_candidates", "CandidateReduction")):
+        with pytest.raises(TypeError, match=rf"Own.{name} is a function: make a tfxc.losses.{kind} "):
+            type("Own", (SquaredHinge,), {name: lambda given: given})
 
 
 def test_the_name_is_that_of_the_class():
@@ -99,11 +97,7 @@ def test_logits_whose_number_of_classes_a_graph_does_not_know():
     assert np.isfinite(in_graph([[1, 0], [0, -1], [1, -1]], logits[:, :2]))
 
 
-@pytest.mark.parametrize(
-    "form",
-    [lambda loss: loss[:, tf.newaxis], tf.reduce_sum, lambda loss: None],
-    ids=["column", "scalar", "nothing"],
-)
+@pytest.mark.parametrize("form", [lambda loss: loss[:, tf.newaxis], tf.reduce_sum, lambda loss: None])
 @pytest.mark.parametrize("sampler", [None, tfxc.samplers.Uniform(4, seed=1)], ids=["exact", "sampled"])
 def test_what_is_no_loss_for_each_example_is_refused(form, sampler):
     class Own(SquaredHinge):
@@ -134,6 +128,5 @@ def test_a_method_that_is_missing_is_named():
 
 def test_what_a_model_ranks_is_no_logits():
     best = {"ids": tf.constant([[1, 2]]), "scores": tf.constant([[1.0, 0.5]])}
-    message = r"takes the logits of all classes, .* tfxc.head_loss\(model.head, loss"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"the logits of all classes, .* tfxc.head_loss\(model.head, loss"):
         SoftmaxCrossentropy()(tf.constant([1]), best)

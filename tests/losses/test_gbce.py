@@ -93,5 +93,5 @@ def test_edges():
 
 @pytest.mark.parametrize("calibration", [-0.1, 1.5])
 def test_the_calibration_is_checked(calibration):
-    with pytest.raises(ValueError, match=rf"calibration must be in \[0, 1\].*but got {calibration}"):
+    with pytest.raises(ValueError, match=rf"calibration must be in \[0, 1\], but got {calibration}"):
         GBCE(calibration=calibration)

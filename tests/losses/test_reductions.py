@@ -72,28 +72,21 @@ HITS = tf.constant([[-1, 0, -1]])
     [
         (losses.LOGSUMEXP_OF_CANDIDATES, np.log(np.exp(0.5) / 0.1 + np.exp(2.0) / 0.5)),
         (losses.SoftmaxCrossentropy("partition").over_candidates, 0.5 - np.log(0.1)),
-        (
-            losses.SoftmaxCrossentropy("nce").over_candidates,
-            softplus(0.5 - np.log(0.1)) + softplus(2.0 - np.log(0.5)),
-        ),
+        (losses.SoftmaxCrossentropy("nce").over_candidates, softplus([0.5, 2.0] - np.log([0.1, 0.5])).sum()),
         (losses.weighted_sum_of(tf.nn.relu), 0.5 / 0.1),
     ],
-    ids=["log sum", "log sum of others", "noise", "weighted"],
 )
 def test_candidates_by_hand(folding, want):
-    folded = folding.of(CANDIDATES, HITS)
-    assert folded.shape == (1, 1)
-    np.testing.assert_allclose(folded[0, 0], want, rtol=1e-6)
-    parts = [
-        folding.of(Scored(CANDIDATES.logits[:, own], CANDIDATES.log_expected_count[:, own]), HITS[:, own])
-        for own in (slice(0, 1), slice(1, 3))
-    ]
-    np.testing.assert_allclose(folding.merge(parts)[0, 0], want, rtol=1e-6)
+    logits, counts, _ = CANDIDATES
+    every, *parts = (
+        folding.of(Scored(logits[:, own], counts[:, own]), HITS[:, own])
+        for own in (slice(0, 3), slice(0, 1), slice(1, 3))
+    )
+    for folded in (every, folding.merge(parts)):
+        np.testing.assert_allclose(folded, [[want]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "fold", [lambda scored: tf.reduce_sum(scored.logits, 1), lambda scored: scored.logits]
-)
-def test_a_fold_that_is_no_column_is_told(fold):
-    with pytest.raises(ValueError, match=r"must give \[N, 1\], as by keepdims=True, but gave \(1, ?3?\)"):
-        losses.CandidateReduction(fold).of(CANDIDATES, HITS)
+def test_a_fold_that_is_no_column_is_told():
+    for fold in (lambda scored: tf.reduce_sum(scored.logits, 1), lambda scored: scored.logits):
+        with pytest.raises(ValueError, match=r"give \[N, 1\], as by keepdims=True, but gave \(1, ?3?\)"):
+            losses.CandidateReduction(fold).of(CANDIDATES, HITS)

@@ -5,7 +5,8 @@ from typing import Literal
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.losses.classification_loss import ClassificationLoss, share_of_smoothing
+from tfxc.arguments import number_in
+from tfxc.losses.classification_loss import ClassificationLoss
 from tfxc.losses.reductions import SOFTPLUS, sum_of, weighted_sum_of
 from tfxc.scored import MASKED_LOGIT
 
@@ -21,9 +22,8 @@ class BinaryCrossentropy(ClassificationLoss):
     mean would leave gradients of size 1e-6.
 
     With ``label_smoothing=ε`` the targets are 1 − ε/2 on labels and ε/2 on all other classes, as in Keras:
-    ``loss = Σ_j (softplus(o_j) − ε/2 o_j) − (1 − ε) Σ_p o_{y_p}``, whose first sum candidates estimate. Over
-    all classes TensorFlow's own ops compute it in blocks. An ε of 0.1 asks of every class a probability of
-    5 %, which suits some tens of classes: at a million choose one near P/L.
+    ``loss = Σ_j (softplus(o_j) − ε/2 o_j) − (1 − ε) Σ_p o_{y_p}``, whose first sum candidates estimate. An ε
+    of 0.1 asks of every class a probability of 5 %, which suits tens of classes: at a million take about P/L.
 
     Args:
         label_smoothing: ε in [0, 1).
@@ -50,7 +50,7 @@ class BinaryCrossentropy(ClassificationLoss):
         dtype=None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.label_smoothing = share_of_smoothing(label_smoothing)
+        self.label_smoothing = number_in(label_smoothing, "label_smoothing", "[0, 1)")
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}

@@ -1,8 +1,4 @@
-"""What every loss over a huge number of classes has in common.
-
-A loss splits into a ``Reduction`` over all classes, which heads stream in blocks, and a part that needs only
-the logits of the positives. So no ``[N, L]`` tensor is ever needed.
-"""
+"""What every loss has in common: a ``Reduction`` over all classes, and a part of the positives' logits."""
 
 import re
 from typing import Literal
@@ -11,7 +7,6 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.training import COMPILED_LOSS_IS_A_SHARE, compiled_labels
-from tfxc.arguments import real_number
 from tfxc.labels import labelled_queries
 from tfxc.losses.reductions import CandidateReduction, Reduction
 from tfxc.scored import Scored
@@ -22,8 +17,7 @@ class ClassificationLoss(keras.losses.Loss):
 
     A subclass says what it sums over all classes, ``over_classes``, and defines ``combine``. To train with a
     sampler it says how it sums candidates, ``over_candidates``, and defines ``with_candidates``; or it leaves
-    ``over_candidates`` None and defines ``sampled``, which gets the scores of all candidates at once. Other
-    mathematics is another ``Reduction`` or ``CandidateReduction``.
+    ``over_candidates`` None and defines ``sampled``, which gets the scores of all candidates at once.
 
     Args:
         reduction: "sum_over_batch_size" (over the examples), "sum" or "none".
@@ -111,9 +105,8 @@ class ClassificationLoss(keras.losses.Loss):
         """Losses [N] and weights [N] or None."""
         if isinstance(y_pred, dict):
             raise ValueError(
-                "A loss takes the logits of all classes, but got the best classes, as an ExtremeClassifier "
-                "returns them when it is called: in a loop of your own compute tfxc.head_loss(model.head, "
-                "loss, model.encoder(x), y, model.sampler)."
+                "A loss takes the logits of all classes, but got the best ones of an ExtremeClassifier: "
+                "compute tfxc.head_loss(model.head, loss, model.encoder(x), y, model.sampler)."
             )
         y_pred = tf.convert_to_tensor(y_pred)
         num_classes = y_pred.shape[-1] or tf.shape(y_pred, out_type=tf.int64)[-1]
@@ -197,14 +190,6 @@ class ClassificationLoss(keras.losses.Loss):
         raise NotImplementedError(
             f"{type(self).__name__} does not define with_candidates(positives, folded, is_label, ...)."
         )
-
-
-def share_of_smoothing(label_smoothing):
-    """Returns the ε of label smoothing as a float; raises ValueError unless it is in [0, 1)."""
-    share = real_number(label_smoothing, "label_smoothing")
-    if not 0 <= share < 1:
-        raise ValueError(f"label_smoothing must be in [0, 1), such as 0.1, but got {label_smoothing!r}.")
-    return share
 
 
 def mean_over_labels(terms, is_label):

@@ -5,7 +5,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import real_number
+from tfxc.arguments import number_in
 from tfxc.losses.binary import BinaryCrossentropy
 from tfxc.losses.classification_loss import ClassificationLoss
 
@@ -14,16 +14,14 @@ from tfxc.losses.classification_loss import ClassificationLoss
 class GBCE(BinaryCrossentropy):
     """Generalised binary cross-entropy: few negatives, calibrated by a power of the positive's probability.
 
-    A plain binary cross-entropy, with candidates not corrected for how they were drawn, learns probabilities
+    Over candidates not corrected for how they were drawn, a plain binary cross-entropy learns probabilities
     near 1 for every class that is ever a label. This loss raises the label's probability to the power
     ``β = α (t (1 − 1/α) + 1/α)``, where α is the expected count of the class among the S candidates of an
     example: ``loss = (β Σ_p softplus(−o_{y_p}) + Σ_s softplus(o_s)) / (P + S)``. A draw that hits a positive
-    contributes 0. For ``Uniform`` draws ``α = S / L``, since they run over all classes; the paper leaves the
-    label out of the draws and has ``S / (L − 1)``. With any other sampler each class has its own α and is
-    calibrated as well. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
+    contributes 0. For ``Uniform`` draws ``α = S / L``; the paper, whose draws leave the label out, has
+    ``S / (L − 1)``. Over all classes (``evaluate``, or no sampler) this is ``BinaryCrossentropy``, a sum.
 
-    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``. Else only
-    the vectors can push all classes down.
+    Give the head a bias that starts where no class applies, ``bias_initializer=Constant(-log(L))``.
 
     Args:
         calibration: t in [0, 1]: 0 the plain binary cross-entropy, 1 calibrated probabilities.
@@ -56,9 +54,7 @@ class GBCE(BinaryCrossentropy):
         dtype=None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.calibration = real_number(calibration, "calibration")
-        if not 0 <= self.calibration <= 1:
-            raise ValueError(f"calibration must be in [0, 1] (0 plain, 1 calibrated), but got {calibration}.")
+        self.calibration = number_in(calibration, "calibration", "[0, 1]")
 
     def get_config(self):
         return {**ClassificationLoss.get_config(self), "calibration": self.calibration}

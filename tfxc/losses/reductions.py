@@ -1,8 +1,4 @@
-"""What a loss sums over all classes, and over the candidates that stand for them.
-
-The mathematics of a sum lives here alone. Heads stream a ``Reduction`` in blocks of classes, the machines of
-a cluster merge the results of their own classes, and compiled ops know three of them by name.
-"""
+"""What a loss sums over all classes, which heads stream in blocks, and over candidates in their place."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,13 +1,13 @@
 """Softmax cross-entropy over all classes or over sampled candidates."""
 
-import numbers
 from typing import Literal
 
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import one_of
-from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels, share_of_smoothing
+from tfxc._keras.layers import config_of
+from tfxc.arguments import number_in, one_of
+from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
 from tfxc.losses.reductions import (
     LOGSUMEXP,
     LOGSUMEXP_AND_SUM,
@@ -44,40 +44,33 @@ class SoftmaxCrossentropy(ClassificationLoss):
       logit is corrected, the positive's too, ``o'_i = o_i − log e_i``, and
       ``loss = mean_p (log(exp(o'_{y_p}) + Σ_s exp(o'_s)) − o'_{y_p})``. Robust with few samples. Draws that
       hit a positive, y_p itself or another, count like all: without them the estimate would fit other
-      probabilities, however many samples. A positive that the sampler never draws (count 0) is taken as
-      certain and not corrected.
+      probabilities. A positive that the sampler never draws (count 0) is not corrected.
     * ``"partition"``: only the draws are corrected, and those that hit any positive are left out, so that
       ``Σ_p exp(o_{y_p}) + Σ_s exp(o'_s)`` estimates the full partition function and the loss tends to the
-      full one as 1/S. It needs many samples: with 20 of ``MIDX`` or ``Uniform`` it trained badly
-      (docs/benchmarks/language.md). With ``InBatch`` it is in effect the log-Q correction as corrected by
-      Khrylchenko et al.
+      full one as 1/S. It needs many samples (docs/benchmarks/language.md). With ``InBatch`` it is in effect
+      the log-Q correction as corrected by Khrylchenko et al.
     * ``"nce"`` (noise-contrastive estimation; ``tf.nn.nce_loss``): each scored class is data or noise, on
-      its own: ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``. A baseline: it fits ``exp(o)``
-      to the probabilities themselves, so it needs a model that can normalise itself. Draws that hit a
-      positive count as noise.
+      its own: ``loss = mean_p (softplus(−o'_{y_p}) + Σ_s softplus(o'_s))``, draws that hit a positive too. A
+      baseline: it fits ``exp(o)`` to the probabilities, so it needs a model that can normalise itself.
 
     With ``decoupled=True`` a positive does not compete with the example's other positives, which its term
     leaves out: ``log(Σ_j exp(o_j) − Σ_{q≠p} exp(o_q)) − o_p``, over all classes and over candidates alike.
-    Over all classes, float32 knows the rest of the sum to 6e-8 of the whole. Where positives have all but
-    4e-6 of it, the other classes are not lowered for positives that lag behind, and the terms of positives
-    that lag by 17 nats or more are upper bounds.
+    Over all classes float32 knows the rest to 6e-8 of the sum. Where positives have all but 4e-6 of it, the
+    other classes are not lowered for positives that lag behind, and terms above 17 nats are upper bounds.
 
-    With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out gradients that hardly count,
-    and the time for them: those of the tiles of 96 classes in which every class has, for the example, a
-    probability below the threshold. The loss stays exact; a label is raised by as much or, if it lies in such
-    a tile, by less than ``filter_below`` more. An example's gradient by the logits (absolute values summed)
-    lacks the probability of the classes that are left out: less than ``filter_below`` times their number and
-    never more than 1. This is small where probabilities are peaked, as a trained model's are. At the start of
-    a training, when each is about 1 / L, a threshold above that spares the labels alone: train without it
-    first. The table's gradient holds only rows of tiles that remain for some example, so ``LazyAdam`` too
-    passes over the others, and their momentum does not move them. Sampled steps, evaluation and the loss
-    called on logits do not use the filter.
+    With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out the gradients, and the time
+    for them, of the tiles of 96 classes in which every class has, for the example, a probability below the
+    threshold. The loss stays exact. A label is raised by as much or, if it lies in such a tile, by less than
+    ``filter_below`` more. An example's gradient by the logits (absolute values summed) lacks the probability
+    of the classes that are left out, less than ``filter_below`` times their number. Before a model has
+    learnt, when each is about 1 / L, a threshold above that spares the labels alone. ``LazyAdam`` passes over
+    the rows of tiles that remain for no example. Sampled steps, evaluation and the loss called on logits do
+    not use the filter.
 
     With ``label_smoothing=ε`` the target is ``(1 − ε)`` on the labels and ``ε / L`` on every class, as in
     Keras: the loss becomes ``mean_p (log Σ_j exp(o_j) − (1 − ε) o_{y_p} − ε mean_j o_j)``. Over candidates,
-    the same draws estimate what this adds, without bias: with ``ō`` the mean of the positives' logits,
-    ``ε (ō − mean_j o_j) = −ε/L Σ_j (o_j − ō)`` becomes ``−ε/L Σ_s (o_s − ō) / e_s``. Over all classes it is
-    computed in blocks of TensorFlow's own ops.
+    with ``ō`` the mean of the positives' logits, the same draws estimate what this adds without bias:
+    ``ε (ō − mean_j o_j) = −ε/L Σ_j (o_j − ō)`` becomes ``−ε/L Σ_s (o_s − ō) / e_s``.
 
     Args:
         estimator: "ranking", "partition" or "nce".
@@ -121,22 +114,18 @@ class SoftmaxCrossentropy(ClassificationLoss):
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.estimator = one_of(estimator, "estimator", tuple(_OVER_CANDIDATES))
+        if filter_below is not None:
+            filter_below = number_in(filter_below, "filter_below", "(0, 1)")
+        self.decoupled, self.filter_below = bool(decoupled), filter_below
+        self.label_smoothing = number_in(label_smoothing, "label_smoothing", "[0, 1)")
         if decoupled and estimator == "nce":
             raise ValueError('estimator="nce" scores each class on its own: there is nothing to decouple.')
-        if filter_below is not None and not (isinstance(filter_below, numbers.Real) and 0 < filter_below < 1):
-            raise ValueError(
-                "filter_below must be None, for exact gradients, or a probability in (0, 1), such as 2**-12, "
-                f"but got {filter_below!r}."
-            )
         if decoupled and filter_below is not None:
             # Where labels have nearly all probability, the other classes are unlikely, but make up the terms.
             raise ValueError(
                 f"filter_below={filter_below} leaves out the gradients of unlikely classes, but with "
                 "decoupled=True they count where labels are nearly certain: choose one of the two."
             )
-        self.decoupled = bool(decoupled)
-        self.filter_below = None if filter_below is None else float(filter_below)
-        self.label_smoothing = share_of_smoothing(label_smoothing)
         if self.label_smoothing and (estimator == "nce" or decoupled or filter_below is not None):
             raise ValueError(
                 f"label_smoothing={label_smoothing} gives all classes a share of one distribution, which "
@@ -144,8 +133,8 @@ class SoftmaxCrossentropy(ClassificationLoss):
             )
 
     def get_config(self):
-        names = "estimator", "decoupled", "filter_below", "label_smoothing"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        own = config_of(self, "estimator", "decoupled", "filter_below", "label_smoothing")
+        return {**super().get_config(), **own}
 
     @property
     def over_classes(self):

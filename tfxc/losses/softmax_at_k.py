@@ -5,7 +5,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import positive_int, real_number
+from tfxc.arguments import number_in, positive_int
 from tfxc.losses.classification_loss import ClassificationLoss, mean_over_labels
 from tfxc.losses.reductions import LOGSUMEXP_OF_CANDIDATES
 from tfxc.losses.softmax import SoftmaxCrossentropy
@@ -14,17 +14,15 @@ from tfxc.scored import MASKED_LOGIT
 
 @register
 class SoftmaxAtK(SoftmaxCrossentropy):
-    """The softmax loss at k (SL@K): a label far below the k best classes counts less.
+    """The softmax loss at k (SL@K), for recommendations that are judged by their first k.
 
-    It is for recommendations that are judged by their first k. It ranked better than ``SoftmaxCrossentropy``
-    on Amazon Beauty, and as well on Diginetica (docs/benchmarks/recommendation.md). Each label's term of the
-    sampled ``SoftmaxCrossentropy`` ("ranking") is weighted by ``σ((o_y − τ) / T)``, where τ is the k-th
-    largest logit of the example. A step estimates τ from the classes it scores: a draw
-    whose expected count is e stands for 1 / e classes, a label for itself. Where these are fewer than k
-    classes, the weight is near 1. Weights are constants: unlike in the paper, no gradient flows through them.
+    Each label's term of the sampled ``SoftmaxCrossentropy`` ("ranking") is weighted by ``σ((o_y − τ) / T)``,
+    where τ is the k-th largest logit of the example: a label far below the k best classes counts less. A step
+    estimates τ from the classes it scores. A draw whose expected count is e stands for 1 / e classes, a label
+    for itself, and τ is the logit at which these come to k, to the nearest class. Where they are fewer, the
+    weight is near 1. Unlike in the paper, no gradient flows through the weights.
 
-    The k-th class is the one at which the classes so counted come to k, to the nearest class: to k − ½. That
-    is right in the mean, but 100 draws among half a million classes put τ far too low, and the loss near
+    That is right in the mean, but 100 draws among half a million classes put τ far too low, and the loss near
     ``SoftmaxCrossentropy``. There let a search bring the best classes:
     ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. The loss does not train without a
     sampler. Over all classes, as in ``evaluate``, it is ``SoftmaxCrossentropy``, so that losses compare.
@@ -66,10 +64,7 @@ class SoftmaxAtK(SoftmaxCrossentropy):
         dtype=None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.temperature = real_number(temperature, "temperature")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be positive and finite, but got {temperature!r}.")
-        self.k = positive_int(k, "k")
+        self.k, self.temperature = positive_int(k, "k"), number_in(temperature, "temperature", "(0, inf)")
 
     def get_config(self):
         return {**ClassificationLoss.get_config(self), "k": self.k, "temperature": self.temperature}
