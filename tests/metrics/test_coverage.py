@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from classifier_checks import NUM_CLASSES, features, make_model
 
-import tfxc
-from tfxc._keras import keras
-from tfxc.metrics import CoverageAtK
+from tfxc.metrics import CoverageAtK, RecallAtK
 
 
 def test_against_a_set_over_batches():
@@ -58,11 +57,7 @@ def test_bad_input():
 
 @pytest.mark.both_keras
 def test_beside_other_metrics_in_evaluate():
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(60), k=5)
-    metrics = [CoverageAtK(4, 60), tfxc.metrics.RecallAtK(2)]
-    model.compile("sgd", tfxc.losses.SoftmaxCrossentropy(), metrics=metrics)
-    x = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
+    model, x = make_model(metrics=[CoverageAtK(4, NUM_CLASSES), RecallAtK(2)]), features(20)
     result = model.evaluate(x, np.arange(20), 8, return_dict=True, verbose=0)
     ids = model.predict(x, verbose=0)["ids"][:, :4]
-    assert result["coverage_at_4"] == pytest.approx(len(np.unique(ids)) / 60)
+    assert result["coverage_at_4"] == pytest.approx(len(np.unique(ids)) / NUM_CLASSES)

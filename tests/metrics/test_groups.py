@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from classifier_checks import features, make_model
 
-import tfxc
 from tfxc._keras import keras
+from tfxc.layers import DenseHead
 from tfxc.metrics import ClassGroups, CoverageAtK, MRRAtK, NDCGAtK, PSPAtK, RecallAtK
 
 GROUPS = np.array(["b", "a", "b", "a", "c", "b"])
@@ -93,14 +94,11 @@ def test_what_does_not_fit_groups():
 @pytest.mark.traced
 @pytest.mark.both_keras
 def test_in_fit_and_evaluate(reloaded):
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(6), k=2)
-    loss = tfxc.losses.SoftmaxCrossentropy()
     with pytest.raises(ValueError, match="recall_at_2 is made for 2 classes, but the head has 6"):
-        model.compile("sgd", loss, metrics=[RecallAtK(2, by=["a", "b"])])
-    model.compile("sgd", loss, [RecallAtK(2, by=GROUPS), CoverageAtK(2, 6)], [MRRAtK(2, by=GROUPS)])
-    x = np.random.default_rng(0).normal(size=(20, 4)).astype("float32")
-    y = np.arange(20) % 6
+        make_model(head=DenseHead(6), metrics=[RecallAtK(2, by=["a", "b"])])
+    metrics, weighted = [RecallAtK(2, by=GROUPS), CoverageAtK(2, 6)], [MRRAtK(2, by=GROUPS)]
+    model = make_model(head=DenseHead(6), k=2, metrics=metrics, weighted_metrics=weighted)
+    x, y = features(20), np.arange(20) % 6
     logs = model.fit(x, y, 8, validation_data=(x, y), verbose=0).history
     result = model.evaluate(x, y, 8, return_dict=True, verbose=0)
     found = RecallAtK(2).values(y, model.predict(x, verbose=0)).numpy()
@@ -117,10 +115,8 @@ def test_in_fit_and_evaluate(reloaded):
 
 @pytest.mark.both_keras
 def test_callbacks_find_the_direction_or_refuse():
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
-    model = tfxc.ExtremeClassifier(encoder, tfxc.layers.DenseHead(6), k=2)
-    model.compile("sgd", tfxc.losses.SoftmaxCrossentropy(), [RecallAtK(2, by=GROUPS)])
-    x, y = np.zeros((4, 4), "float32"), np.arange(4)
+    model = make_model(head=DenseHead(6), k=2, metrics=[RecallAtK(2, by=GROUPS)])
+    x, y = features(4), np.arange(4)
     stop = keras.callbacks.EarlyStopping("val_recall_at_2/a")
     with pytest.raises(ValueError, match="mode|monitor"):
         model.fit(x, y, validation_data=(x, y), callbacks=[stop], verbose=0)

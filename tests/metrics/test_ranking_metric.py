@@ -43,22 +43,17 @@ def test_relevance_of_many_ids_holds_no_table_of_all_pairs(k):
     assert max(shape.num_elements() for shape in known) <= 7 * max(k, 6)
 
 
-def test_ids_beyond_float_precision():
-    close = 2**24 + 1  # float32 rounds it to 2**24
-    metric = PrecisionAtK(1)
-    metric.update_state(np.array([close, close], np.int32), np.array([[close - 1], [close]], np.int32))
-    assert float(metric.result()) == 0.5
+def value_of(metric, *batch, **options):
+    """The result of a metric after one batch."""
+    metric.update_state(*batch, **options)
+    return float(metric.result())
 
 
 def test_scores_are_ranked():
-    scores = tf.constant([[0.1, 3.0, -1.0], [2.0, 1.0, 5.0]])
+    scores, nan, inf = tf.constant([[0.1, 3.0, -1.0], [2.0, 1.0, 5.0]]), float("nan"), float("inf")
     assert ranked_ids(scores, 2).numpy().tolist() == [[1, 0], [2, 0]]
     assert ranked_ids(scores, 9).numpy().tolist() == [[1, 0, 2], [2, 0, 1]]
     assert ranked_ids(tf.constant([[5.0]]), 1).numpy().tolist() == [[0]]
-
-
-def test_scores_that_rank_nothing():
-    nan, inf = float("nan"), float("inf")
     scores = tf.constant([[nan, nan, nan], [-inf, 1.0, nan], [inf, nan, 0.0]])
     assert ranked_ids(scores, 3).numpy().tolist() == [[-1, -1, -1], [1, -1, -1], [0, 2, -1]]
 
@@ -72,12 +67,11 @@ def test_scores_that_rank_nothing():
         ),
         (1, [1, 0], tf.constant([[0.0, 1.0], [0.0, 1.0]], tf.float16)),
         (2, [4, 5], {"ids": np.array([[4, 1], [2, 3]]), "scores": np.array([[2.0, 1.0]] * 2)}),
+        (1, np.int32([2**24 + 1] * 2), np.int32([[2**24], [2**24 + 1]])),  # float32 rounds it to 2**24
     ],
 )
 def test_every_form_of_ids_and_scores(k, labels, ranked):
-    metric = RecallAtK(k)
-    metric.update_state(labels, ranked)
-    assert float(metric.result()) == 0.5
+    assert value_of(RecallAtK(k), labels, ranked) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -85,47 +79,38 @@ def test_every_form_of_ids_and_scores(k, labels, ranked):
 )
 def test_scores_that_float64_alone_tells_apart(scores):
     assert ranked_ids(tf.constant([scores], tf.float64), 2).numpy().tolist() == [[1, 0]]
-    metric = PrecisionAtK(1)
-    metric.update_state([1, 2], np.array([scores, [-np.inf, np.nan, -1e39]]))
-    assert float(metric.result()) == 1.0
+    assert value_of(PrecisionAtK(1), [1, 2], np.array([scores, [-np.inf, np.nan, -1e39]])) == 1.0
 
 
 def test_examples_without_positives_are_skipped():
     metric = RecallAtK(1)
-    metric.update_state([[1], [-1]], [[1], [0]], sample_weight=[2.0, 100.0])
-    assert float(metric.result()) == 1.0
+    assert value_of(metric, [[1], [-1]], [[1], [0]], sample_weight=[2.0, 100.0]) == 1.0
     metric.reset_state()
-    metric.update_state([[-1], [-1]], [[1], [0]])
-    assert float(metric.result()) == 0.0
+    assert value_of(metric, [[-1], [-1]], [[1], [0]]) == 0.0
     metric.update_state(np.zeros([0, 1], np.int32), np.zeros([0, 5], np.int32))
-    metric.update_state(np.zeros([2, 0], np.int32), np.zeros([2, 5], np.int32))
-    assert float(metric.result()) == 0.0
+    assert value_of(metric, np.zeros([2, 0], np.int32), np.zeros([2, 5], np.int32)) == 0.0
 
 
 def test_examples_without_positives_count_0_over_all():
     for metric in (PrecisionAtK(1, average="all"), RecallAtK(1, "all"), NDCGAtK(1, average="all")):
-        metric.update_state([[1], [-1], [2]], [[1], [0], [2]])
-        assert float(metric.result()) == pytest.approx(2 / 3), metric.name
+        found = value_of(metric, [[1], [-1], [2]], [[1], [0], [2]])
+        assert found == pytest.approx(2 / 3), metric.name
         metric.reset_state()
-        metric.update_state([[1], [-1]], [[1], [0]], sample_weight=[1.0, 3.0])
-        assert float(metric.result()) == 0.25, metric.name
+        assert value_of(metric, [[1], [-1]], [[1], [0]], sample_weight=[1.0, 3.0]) == 0.25, metric.name
     with pytest.raises(ValueError, match="average must be one of .'labelled', 'all'., but got 'some'"):
         PrecisionAtK(1, average="some")
 
 
 def test_positions_without_a_label_are_masked_in_either_average():
     for average in ("labelled", "all"):
-        metric = PrecisionAtK(1, average)
-        metric.update_state([[1, -1], [-1, 2]], [[[1], [0]], [[0], [3]]])
-        assert float(metric.result()) == 0.5
+        assert value_of(PrecisionAtK(1, average), [[1, -1], [-1, 2]], [[[1], [0]], [[0], [3]]]) == 0.5
 
 
 @pytest.mark.parametrize("shape", [[3], [3, 1]])
 def test_weights(shape):
-    metric = PrecisionAtK(1)
     weights = np.reshape([1.0, 3.0, 0.0], shape)
-    metric.update_state([[1], [2], [3]], [[1], [0], [3]], sample_weight=weights)
-    assert float(metric.result()) == 0.25
+    found = value_of(PrecisionAtK(1), [[1], [2], [3]], [[1], [0], [3]], sample_weight=weights)
+    assert found == 0.25
 
 
 @pytest.mark.parametrize(
@@ -135,7 +120,7 @@ def test_weights(shape):
         ([[[1]]], [[1]], r"y_true is int32 of shape \(1, 1, 1\)"),
         ([1], [1], r"y_pred is int32 of shape \(1,\)"),
         ([1], [[True]], "y_pred is bool"),
-        ([1, 2], [[1]], "2 labels for 1 predictions"),
+        ([1, 2], [[1, 2, 3]], "2 labels for 1 predictions"),
         ([1], [[1, 2]], "needs at least 3 ranked ids.*k=3 or more"),
     ],
 )
@@ -199,14 +184,11 @@ def test_labels_of_0_and_1_alone_are_ids_where_no_row_is_a_class_each():
         (tf.SparseTensor([[0, 0], [1, 1]], [1, 1], [3, 2]), 1.0),
         (tf.zeros([3, 0], tf.int32), 0.0),
     ):
-        metric = PrecisionAtK(1)
-        metric.update_state(labels, scores)
-        assert float(metric.result()) == pytest.approx(want)
-    metric = PrecisionAtK(1)
-    metric.update_state([[1, 0], [0, 1]], tf.constant([[0.1, 0.9]] * 2))  # too few classes to tell
-    assert float(metric.result()) == 1.0
-    metric.update_state([[1, 0, 1], [7, 1, 1]], tf.constant([[5, 4, 3]] * 2))  # ranked ids do not tell L
-    assert float(metric.result()) == 0.5
+        assert value_of(PrecisionAtK(1), labels, scores) == pytest.approx(want)
+    metric, two = PrecisionAtK(1), tf.constant([[0.1, 0.9]] * 2)
+    assert value_of(metric, [[1, 0], [0, 1]], two) == 1.0  # too few classes to tell
+    # Ranked ids do not tell L.
+    assert value_of(metric, [[1, 0, 1], [7, 1, 1]], tf.constant([[5, 4, 3]] * 2)) == 0.5
 
 
 @pytest.mark.traced
@@ -237,13 +219,10 @@ def test_too_few_ids_are_found_in_a_graph():
         update([1], [[1, 2]])
 
 
-@pytest.mark.parametrize("k", [0, -1, 1.5])
-def test_bad_k(k):
-    with pytest.raises(ValueError, match="k must be an integer of at least 1"):
-        PrecisionAtK(k)
-
-
-def test_base_needs_per_example():
+def test_what_is_missing_or_no_count_is_told():
+    for k in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="k must be an integer of at least 1"):
+            PrecisionAtK(k)
     with pytest.raises(NotImplementedError, match="RankingMetric must define per_example"):
         RankingMetric(1).per_example(None, None)
 
@@ -272,9 +251,8 @@ def test_inside_compile_and_evaluate(weighted):
     metric = {"weighted_metrics" if weighted else "metrics": [NDCGAtK(3)]}
     model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), **metric)
     got = model.evaluate(x, labels, 5, sample_weight=weights, return_dict=True, verbose=0)["ndcg_at_3"]
-    alone = NDCGAtK(3)
-    alone.update_state(labels, model.predict(x, verbose=0), weights if weighted else None)
-    assert got == pytest.approx(float(alone.result()), abs=1e-6)
+    alone = value_of(NDCGAtK(3), labels, model.predict(x, verbose=0), weights if weighted else None)
+    assert got == pytest.approx(alone, abs=1e-6)
 
 
 @pytest.mark.long
@@ -307,7 +285,6 @@ def test_labels_of_sequences_that_end_before_the_last_position(in_graph):
                     metric.update_state(labels, predicted)  # tf-keras gives an operation back
 
                 (tf.function(update) if in_graph else update)(labels, tf.constant(predicted))
-                alone.update_state(dense, predicted)
-                assert float(metric.result()) == pytest.approx(float(alone.result()))
+                assert float(metric.result()) == pytest.approx(value_of(alone, dense, predicted))
     with pytest.raises(ValueError, match="a label for each of their positions.* are 2 instead of 1"):
         NDCGAtK(4).update_state(ragged, ids[:, :1])

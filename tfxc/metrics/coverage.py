@@ -10,14 +10,12 @@ from tfxc._keras.training import Directed
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
-from tfxc.metrics.ranking_metric import check_form, check_num_ranked, flat_examples, ranked_ids
+from tfxc.metrics.ranking_metric import check_ranked, flat_examples, ranked_ids
 
 
 @register
 class CoverageAtK(Directed, keras.metrics.Metric):
     """Share of the L classes that are among the k best of any example.
-
-    A recommender that shows everybody the same few items may often be right, but covers little.
 
     Labels only tell which positions of sequences count. Otherwise an example without labels counts, too.
     Examples of sample weight 0 do not count. Other weights make no difference.
@@ -58,16 +56,14 @@ class CoverageAtK(Directed, keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch; arguments as ``RankingMetric.update_state``."""
         _, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
-        check_form(self, y_pred)
-        check_num_ranked(self, y_pred)
+        check_ranked(self, y_pred)
         ids = check_ids(ranked_ids(y_pred, self.k), self.num_classes, "ranked class")
         counts = tf.cast(ids >= 0, self.times.dtype)
         if sample_weight is not None:
             counts *= tf.cast(tf.reshape(sample_weight, [-1, 1]) > 0, counts.dtype)
         # Under a distribution strategy a replica's variable accepts no scattered updates.
         places = tf.reshape(tf.maximum(ids, 0), [-1, 1])
-        added = tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes])
-        self.times.assign_add(added)
+        self.times.assign_add(tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes]))
 
     def reset_state(self):
         times = tf_variable(self.times)

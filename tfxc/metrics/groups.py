@@ -1,5 +1,7 @@
-"""Groups of classes, by which a metric tells its results apart."""
+"""Groups of classes, by which a metric tells its results apart, and numbers of the classes as text."""
 
+import base64
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,10 +10,22 @@ import tensorflow as tf
 
 from tfxc.arguments import by_class
 from tfxc.ids import PADDING, check_ids, drop_duplicates
-from tfxc.metrics.class_numbers import decoded, encoded
 
 _MOST = 1000  # each is a number in the logs of every epoch
 _DTYPE = "<i4"
+
+
+def encoded(numbers):
+    """Numbers [L] as text for a config. Few are distinct and compress to a byte or two; a list takes ten."""
+    return base64.b64encode(zlib.compress(numbers.tobytes())).decode()
+
+
+def decoded(text, dtype, what):
+    """The numbers [L] of a text; raises ValueError for one that is not of ``encoded``."""
+    try:
+        return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"{text[:20]!r}... holds no {what} of every class: {error}") from error
 
 
 class ClassGroups(NamedTuple):

@@ -16,14 +16,13 @@ def perplexity(loss: Sequence[float] | np.ndarray) -> np.ndarray: ...
 def perplexity(loss):
     """Returns the perplexity for an exact mean softmax loss: ``exp(loss)``.
 
-    It is not a metric for ``compile``, which passes ranked ids to metrics. ``evaluate``, and ``fit`` for its
-    validation data, return the softmax loss over all classes with any sampler. Perplexity grows with the
-    loss, so a callback that monitors ``val_loss`` monitors the perplexity.
+    It is not a metric for ``compile``, which passes ranked ids to metrics. A callback that monitors
+    ``val_loss`` monitors the perplexity, too.
 
     Args:
-        loss: mean of ``tfxc.losses.SoftmaxCrossentropy`` over all classes, a number, array or list, such as
-            ``history.history["val_loss"]``. It is at least 0; slightly lower numbers count as rounded zeros.
-            (The training loss over a sampler's candidates is another quantity.)
+        loss: mean of ``tfxc.losses.SoftmaxCrossentropy`` over all classes, as of ``evaluate`` or
+            ``history.history["val_loss"]`` with any sampler: a number, array or list, at least 0. Slightly
+            lower numbers count as rounded zeros.
 
     Raises:
         ValueError: for a loss below -0.001.

@@ -8,8 +8,7 @@ import tensorflow as tf
 from tfxc._keras import register
 from tfxc.arguments import by_class
 from tfxc.ids import check_ids
-from tfxc.metrics.class_numbers import decoded, encoded
-from tfxc.metrics.groups import ClassGroups
+from tfxc.metrics.groups import ClassGroups, decoded, encoded
 from tfxc.metrics.ranking_metric import RankingMetric
 
 _DTYPE = "<f4"
@@ -37,10 +36,7 @@ def popularity_deciles(counts) -> ClassGroups:
 
 
 def self_information(counts) -> np.ndarray:
-    """``-log2 p`` of each class in bits, float64 [L], with p its share of all counts.
-
-    A class that never came counts as one that came once.
-    """
+    """``-log2 p`` of each class in bits, float64 [L], p its share of all counts, each taken as 1 or more."""
     counts = np.maximum(np.asarray(counts, np.float64), 1)
     return np.log2(counts.sum()) - np.log2(counts)
 
@@ -60,8 +56,7 @@ class _MeanOfRanked(RankingMetric):
 
     def __init__(self, k: int = 10, counts=None, name: str | None = None, dtype=None) -> None:
         super().__init__(k, name=name, dtype=dtype)
-        if isinstance(counts, str):
-            counts = decoded(counts, _DTYPE, "count")
+        counts = decoded(counts, _DTYPE, "count") if isinstance(counts, str) else counts
         self.counts = _checked(counts).astype(_DTYPE)
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._values = tf.constant(self.of_class(self.counts), tf.float32)
@@ -99,9 +94,8 @@ class _MeanOfRanked(RankingMetric):
 class NoveltyAtK(_MeanOfRanked):
     """How surprising the k best classes are, in bits: the mean of their ``-log2 p``.
 
-    ``p`` is a class's share of all labels in training. A class that was never a label counts as one that was
-    once. The mean is over the ranked classes of an example, then over all examples; labels only tell which
-    positions of sequences count.
+    ``p`` is a class's share of all labels in training, counted at least once. The mean is over the ranked
+    classes of an example, then over all examples; labels only tell which positions of sequences count.
 
     Args:
         k, name, dtype: see ``RankingMetric``.
@@ -132,8 +126,7 @@ class NoveltyAtK(_MeanOfRanked):
 class AveragePopularityAtK(_MeanOfRanked):
     """Average recommendation popularity: how often the k best classes were labels in training, on average.
 
-    The mean is over the ranked classes of an example, then over all examples; labels only tell which
-    positions of sequences count. Compare it with the mean count of the labels themselves: a model with
+    The mean is as of ``NoveltyAtK``. Compare it with the mean count of the labels themselves: a model with
     popularity bias is above it. Callbacks take less for better.
 
     Args:

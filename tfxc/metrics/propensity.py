@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import by_class, real_number
+from tfxc.arguments import by_class, number_in
 from tfxc.ids import check_ids
-from tfxc.metrics.class_numbers import decoded, encoded
+from tfxc.metrics.groups import decoded, encoded
 from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 
@@ -47,13 +47,9 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
             f"label_counts must be a number of at least 0 for each label, [L], but are {label_counts} of "
             f"shape {label_counts.shape}: pass points.label_counts() of the training points."
         )
-    for name, value in {"num_points": num_points, "a": a, "b": b}.items():
-        real_number(value, name)
-    if not (np.inf > num_points >= 3 and np.inf > a >= 0 and np.inf > b > 0):
-        raise ValueError(
-            "num_points must be at least 3, a at least 0 and b above 0, and all be finite, but got "
-            f"{num_points}, {a} and {b}."
-        )
+    number_in(num_points, "num_points", "[3, inf)")
+    number_in(a, "a", "[0, inf)")
+    number_in(b, "b", "(0, inf)")
     if label_counts.max(initial=0) > num_points:
         raise ValueError(
             f"A label cannot be on {label_counts.max():.0f} of {num_points} points: num_points is the number "
@@ -64,10 +60,7 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
 
 
 class _PropensityScored(RankingMetric):
-    """Ratio of two sums over the examples: the reached gain, and the largest possible one.
-
-    A subclass defines ``rank_weights``. Propensities are float [L] in (0, 1], or their encoding in a config.
-    """
+    """Ratio of two sums over the examples: the gain that is reached, and the largest possible one."""
 
     def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None, by=None) -> None:
         super().__init__(k, name=name, dtype=dtype, by=by)
@@ -100,19 +93,15 @@ class _PropensityScored(RankingMetric):
         values = np.where(old_ids >= 0, known, self.propensities.min())
         return {**super().config_for(old_ids), "propensities": encoded(values)}
 
-    def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the largest possible gain of each. The mean with these weights is the ratio of the sums."""
-        return self.most(labels)
-
     def per_example(self, labels, ids):
-        most = self.most(labels)  # checks the labels first
+        most = self.example_weights(labels)  # checks the labels first
         ids = check_ids(ids, len(self.propensities), "ranked class")
         gains = relevance(tf.cast(ids, tf.int64), labels) * tf.gather(self._gains, tf.maximum(ids, 0))
         reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
         return tf.math.divide_no_nan(reached, most)
 
-    def most(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the gain of the best ranking of each example: [N]."""
+    def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the gain [N] of the best rankings. The mean with these weights is the ratio of the sums."""
         labels = check_ids(labels, len(self.propensities))
         gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)
         num = tf.minimum(self.k, tf.shape(labels)[1])
@@ -120,17 +109,14 @@ class _PropensityScored(RankingMetric):
 
 
 def _checked(propensities, what):
-    if isinstance(propensities, str):
+    if isinstance(propensities, str):  # of a config
         propensities = decoded(propensities, _DTYPE, "propensity")
     values = by_class([] if propensities is None else propensities, "propensities", _DTYPE)
-    remedy = "Use tfxc.metrics.propensities(label_counts, num_points)."
-    if values.ndim != 1 or not len(values):
-        raise ValueError(f"{what} needs the propensity of every class, [L], not {values.shape}. {remedy}")
-    bad = np.flatnonzero(~((values > 0) & (values <= 1)))
-    if len(bad):
+    is_wrong = ~((values > 0) & (values <= 1))
+    if values.ndim != 1 or not len(values) or is_wrong.any():
         raise ValueError(
-            f"{what} needs the propensity of every class in (0, 1], but {len(bad)} of {len(values)} are "
-            f"not, the first being class {bad[0]} with {values[bad[0]]}. {remedy}"
+            f"{what} needs the propensity of every class, [L], in (0, 1], but got shape {values.shape}, and "
+            f"others at {np.flatnonzero(is_wrong)}: use tfxc.metrics.propensities(label_counts, num_points)."
         )
     return values
 

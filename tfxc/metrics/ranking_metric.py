@@ -1,7 +1,4 @@
-"""The base of ranking metrics: turns ranked ids and labels into a weighted mean over examples.
-
-Ids are compared by ``tf.equal``: in a graph that does not know the sizes, ``==`` loses the rank.
-"""
+"""The base of ranking metrics: turns ranked ids and labels into a weighted mean over examples."""
 
 from typing import Any
 
@@ -22,12 +19,11 @@ from tfxc.metrics.ties import in_random_order, mostly_tied, warn_of_ties
 
 def unique_positives(labels):
     """Returns labels [N] or [N, P] as sorted int64 [N, P + 1], with repeats and padding replaced by -1."""
-    labels = tf.cast(labels, tf.int64)
-    if labels.shape.rank == 1:
-        labels = labels[:, None]
-    labels = tf.sort(tf.maximum(labels, -1), axis=1)
+    labels = tf.maximum(tf.cast(labels, tf.int64), -1)
+    labels = tf.sort(labels[:, tf.newaxis] if labels.shape.rank == 1 else labels, axis=1)
     # A first column of -1 gives the first label a neighbour, and examples without labels an entry.
     labels = tf.pad(labels, [[0, 0], [1, 0]], constant_values=-1)
+    # By ``tf.equal``: in a graph that does not know the sizes, ``==`` loses the rank.
     repeats = tf.pad(tf.equal(labels[:, 1:], labels[:, :-1]), [[0, 0], [1, 0]])
     return tf.sort(tf.where(repeats, tf.constant(-1, tf.int64), labels), axis=1)
 
@@ -66,7 +62,7 @@ def relevance(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
     Args:
         ids: [N, k] int64, best first, as `RankingMetric.per_example` receives them.
-        labels: [N, P] int64, each row ascending after the padding with -1, as `per_example` receives them.
+        labels: [N, P] int64, ascending after the padding with -1, as `per_example` receives them.
 
     Example:
         >>> labels = tf.constant([[-1, 3, 5]], tf.int64)
@@ -80,10 +76,7 @@ def relevance(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def flat_examples(y_true, y_pred, sample_weight=None):
-    """Returns labels, predictions [N, ...] and weights for arguments of `RankingMetric.update_state`.
-
-    For sequences it returns the positions that count.
-    """
+    """Labels, predictions [N, ...] and weights, of sequences the positions that count, of `update_state`."""
     y_true = compiled_labels(tensor_of_labels(y_true))
     if isinstance(y_pred, dict):
         if tf.executing_eagerly() and "scores" in y_pred and np.size(y_pred["ids"]):
@@ -102,27 +95,22 @@ def flat_examples(y_true, y_pred, sample_weight=None):
     return y_true, y_pred, sample_weight
 
 
-def check_form(metric, y_pred):
-    """Raises ValueError for predictions [N, ...] that are neither ranked ids nor scores."""
+def check_ranked(metric, y_pred):
+    """Refuses predictions that are neither scores nor ranked ids [N, R], of at least the metric's k."""
     if y_pred.shape.rank != 2 or not (y_pred.dtype.is_integer or y_pred.dtype.is_floating):
         raise ValueError(
             f"{metric.name} needs ranked integer ids [N, R] or float scores [N, L], but y_pred is "
             f"{y_pred.dtype.name} of shape {y_pred.shape}."
         )
-
-
-def check_num_ranked(metric, y_pred):
-    """Raises ValueError for fewer ranked ids [N, R] than a metric reads. There may be fewer scores."""
-    if not y_pred.dtype.is_integer:
-        return
-    message = (
-        f"{metric.name} needs at least {metric.k} ranked ids per example, but y_pred is of shape "
-        f"{y_pred.shape}: let the model rank k={metric.k} or more, or give the metric a smaller k."
-    )
-    if y_pred.shape[1] is None:
-        tf.debugging.assert_greater_equal(tf.shape(y_pred)[1], metric.k, message)
-    elif y_pred.shape[1] < metric.k:
-        raise ValueError(message)
+    if y_pred.dtype.is_integer:
+        message = (
+            f"{metric.name} needs at least {metric.k} ranked ids per example, but y_pred is of shape "
+            f"{y_pred.shape}: let the model rank k={metric.k} or more, or give the metric a smaller k."
+        )
+        if y_pred.shape[1] is None:
+            tf.debugging.assert_greater_equal(tf.shape(y_pred)[1], metric.k, message)
+        elif y_pred.shape[1] < metric.k:
+            raise ValueError(message)
 
 
 class RankingMetric(Directed, keras.metrics.Mean):
@@ -202,10 +190,10 @@ class RankingMetric(Directed, keras.metrics.Mean):
             y_true: class ids of the positives, integers [N] or [N, P], padded with -1, ragged or sparse. A
                 repeated positive counts once, an example without positives as `average` says.
             y_pred: ranked class ids, integers [N, R] with R >= k, best first, -1 for an empty slot, or the
-                dict that ``predict`` returns; or the scores of all classes, floats [N, L] (cast integer
-                counts to float), of which equal ones rank in random order, the same in each run. For
-                sequences either may be [B, T, ...], with y_true [B, T] or [B, T, P]: masked positions and
-                those without a label do not count. Ragged or sparse labels may end before position T.
+                dict that ``predict`` returns; or the scores of all classes, floats [N, L], of which equal
+                ones rank in random order, the same in each run. For sequences either may be [B, T, ...], with
+                y_true [B, T] or [B, T, P]: masked positions and those without a label do not count. Ragged or
+                sparse labels may end before position T.
             sample_weight: None, [N] or, for sequences, [B] or [B, T].
 
         Raises:
@@ -258,7 +246,14 @@ class RankingMetric(Directed, keras.metrics.Mean):
 
     def _ranked(self, y_true, y_pred):
         """Returns labels [N, P] and ids [N, k], as of ``per_example``, for what ``flat_examples`` returns."""
-        self._check(y_true, y_pred)
+        if not y_true.dtype.is_integer or y_true.shape.rank not in (1, 2):
+            raise ValueError(
+                f"{self.name} needs labels as integer class ids [N] or [N, P] padded with -1, but y_true is "
+                f"{y_true.dtype.name} of shape {y_true.shape}."
+            )
+        check_ranked(self, y_pred)
+        if not y_true.shape[:1].is_compatible_with(y_pred.shape[:1]):
+            raise ValueError(f"{self.name} got {y_true.shape[0]} labels for {y_pred.shape[0]} predictions.")
         if y_pred.dtype.is_floating:  # ranked ids do not tell the number of classes
             num_classes = y_pred.shape[1] or tf.shape(y_pred, out_type=tf.int64)[1]
             y_true = check_ids(y_true, num_classes)
@@ -280,22 +275,11 @@ class RankingMetric(Directed, keras.metrics.Mean):
             )
         return values, tf.cast(self.example_weights(labels), values.dtype)
 
-    def _check(self, y_true, y_pred):
-        if not y_true.dtype.is_integer or y_true.shape.rank not in (1, 2):
-            raise ValueError(
-                f"{self.name} needs labels as integer class ids [N] or [N, P] padded with -1, but y_true is "
-                f"{y_true.dtype.name} of shape {y_true.shape}."
-            )
-        check_form(self, y_pred)
-        if not y_true.shape[:1].is_compatible_with(y_pred.shape[:1]):
-            raise ValueError(f"{self.name} got {y_true.shape[0]} labels for {y_pred.shape[0]} predictions.")
-        check_num_ranked(self, y_pred)
-
     def get_config(self):
-        config = {**super().get_config(), "k": self.k, "average": self.average}
-        return config if self.by is None else {**config, "by": config_of(self.by)}
+        by = {} if self.by is None else {"by": config_of(self.by)}
+        return {**super().get_config(), "k": self.k, "average": self.average, **by}
 
     def config_for(self, old_ids: np.ndarray) -> dict[str, Any]:
         """Returns the config for other classes, see ``Head.config_for``; a new one is in no group."""
-        config = self.get_config()
-        return config if self.by is None else {**config, "by": config_of(groups_after(self.by, old_ids))}
+        by = {} if self.by is None else {"by": config_of(groups_after(self.by, old_ids))}
+        return {**self.get_config(), **by}
