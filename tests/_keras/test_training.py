@@ -7,15 +7,6 @@ import tensorflow as tf
 from classifier_checks import NUM_CLASSES, features, make_model
 
 from tfxc._keras import IS_KERAS_3, keras, training
-from tfxc._keras.training import (
-    LogFreeCallback,
-    batches_of_epoch,
-    compiled_labels,
-    forget_compile,
-    is_compiled,
-    refuse_batch_on_replicas,
-    refuse_on_replicas,
-)
 from tfxc.metrics import CoverageAtK, RankingMetric, RecallAtK
 
 MORE_IS_BETTER = "val_recall_at_2", "val_coverage_at_2", "val_recall_at_1"
@@ -44,38 +35,30 @@ def fit_with(callbacks):
     model.fit(*data, validation_data=data, callbacks=callbacks, verbose=0)
 
 
-@pytest.mark.both_keras
+def raised_by_keras_3(message):
+    return pytest.raises(ValueError, match=message) if IS_KERAS_3 else contextlib.nullcontext()
+
+
 def test_a_compile_that_was_refused_is_forgotten():
     model = make_model()
-    assert is_compiled(model)
-    forget_compile(model)
-    assert not is_compiled(model)
+    assert training.is_compiled(model)
+    training.forget_compile(model)
+    assert not training.is_compiled(model)
 
 
-@pytest.mark.both_keras
 def test_several_steps_at_once_on_replicas_fail_in_keras_3_alone():
-    strategy = SimpleNamespace(num_replicas_in_sync=2)
-    replicated = SimpleNamespace(
-        distribute_strategy=strategy, encoder=make_model().encoder, steps_per_execution=2
-    )
-    replicated._steps_per_execution = tf.constant(2)
-    refused = pytest.raises(ValueError, match="cannot make 2 training steps at once")
-    with refused if IS_KERAS_3 else contextlib.nullcontext():
-        refuse_on_replicas(replicated)
+    parts = {"distribute_strategy": SimpleNamespace(num_replicas_in_sync=2), "encoder": make_model().encoder}
+    replicated = SimpleNamespace(**parts, steps_per_execution=2, _steps_per_execution=tf.constant(2))
+    with raised_by_keras_3("cannot make 2 training steps at once"):
+        training.refuse_on_replicas(replicated)
     for call in ("train", "predict"):
-        refused = pytest.raises(ValueError, match=f"all of the batch of {call}_on_batch to each of several")
-        with refused if IS_KERAS_3 else contextlib.nullcontext():
-            refuse_batch_on_replicas(replicated, call)
+        with raised_by_keras_3(f"all of the batch of {call}_on_batch to each of several"):
+            training.refuse_batch_on_replicas(replicated, call)
 
 
-@pytest.mark.both_keras
-def test_labels_of_a_call_stay_as_they_are():
-    labels = tf.constant([1.0])
-    assert compiled_labels(labels) is labels
-
-
-def test_a_callback_without_logs_is_not_waited_for():
-    callback = LogFreeCallback()
+def test_labels_of_a_call_stay_as_they_are_and_a_callback_without_logs_is_not_waited_for():
+    labels, callback = tf.constant([1.0]), training.LogFreeCallback()
+    assert training.compiled_labels(labels) is labels
     assert callback.async_safe and callback._supports_tf_logs
 
 
@@ -113,12 +96,7 @@ def test_a_checkpoint_of_every_epoch_compares_nothing(tmp_path):
     assert path.exists()
 
 
-@pytest.mark.both_keras
-def test_iterators_of_keras_3_are_made_under_it_alone():
+def test_tf_keras_shortens_the_last_execution_of_an_epoch_and_has_no_iterators_of_keras_3():
     assert hasattr(training, "EpochsFromBatch") == IS_KERAS_3
-
-
-@pytest.mark.both_keras
-def test_tf_keras_shortens_the_last_execution_of_an_epoch():
     model = make_model(steps_per_execution=3)
-    assert batches_of_epoch(model, 7) == (9 if IS_KERAS_3 else 7)
+    assert training.batches_of_epoch(model, 7) == (9 if IS_KERAS_3 else 7)

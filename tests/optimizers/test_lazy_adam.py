@@ -80,10 +80,5 @@ def test_other_dtypes_take_dense_and_sparse_gradients():
 
 @pytest.mark.parametrize("wrong", [{"beta_1": 1.0}, {"beta_2": -0.1}, {"epsilon": 0.0}, {"beta_1": np.nan}])
 def test_scalars_outside_their_range_are_refused(wrong):
-    with pytest.raises(ValueError, match="beta_1, beta_2 in"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be in"):
         LazyAdam(**wrong)
-
-
-def test_amsgrad_is_refused():
-    with pytest.raises(ValueError, match="use keras.optimizers.Adam"):
-        LazyAdam(amsgrad=True)

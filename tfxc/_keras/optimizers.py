@@ -141,14 +141,11 @@ _OPTIMIZER_SLOTS = {
     "Adadelta": {"_accumulated_grads": "squared_gradient", "_accumulated_delta_vars": "squared_update"},
     "Adafactor": {"_v": "velocity", "_r": "row_velocity"},  # of matrices it keeps row and column means alone
     "Adagrad": {"_accumulators": "accumulator"},
-    "Adam": _ADAM_SLOTS,
-    "AdamW": _ADAM_SLOTS,
+    **dict.fromkeys(("Adam", "AdamW", "Lamb", "Nadam"), _ADAM_SLOTS),
     "Adamax": {"_m": "momentum", "_u": "norm"},
     "Ftrl": {"_accumulators": "accumulator", "_linears": "linear"},
-    "Lamb": _ADAM_SLOTS,
     "Lion": {"_momentums": "momentum", "momentums": "momentum"},
     "Muon": {"momentums": "momentum", "adam_velocities": "velocity"},
-    "Nadam": _ADAM_SLOTS,
     "RMSprop": {**_ADAM_SLOTS, "_average_gradients": "average_gradient"},
     "SGD": {"momentums": "momentum"},
     "ScheduleFreeAdamW": {"_momentums": "weight", "_velocities": "velocity"},
@@ -162,9 +159,8 @@ def keras_slots(optimizer, variable):
     names = [name for name in _OPTIMIZER_SLOTS if isinstance(optimizer, getattr(keras.optimizers, name, ()))]
     if not names:
         raise TypeError(
-            f"tfxc does not know which variables {type(optimizer).__name__} keeps for a weight. Give it a "
-            "method slots_of(variable) that returns a dict, name -> tf.Variable, with names as in "
-            "tfxc.optimizers.LazyAdam: momentum, velocity."
+            f"tfxc does not know which variables {type(optimizer).__name__} keeps for a weight: give it a "
+            "method slots_of(variable) to a dict, such as {'momentum': tf.Variable, 'velocity': tf.Variable}."
         )
     index = variable_index(optimizer, variable)
     if index is None:

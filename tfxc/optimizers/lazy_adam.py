@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.layers import config_of
-from tfxc.arguments import real_number
+from tfxc.arguments import number_in
 from tfxc.ops.row_updates import AdamHyper, lazy_adam_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
@@ -20,31 +20,21 @@ class LazyAdam(RowSparseOptimizer):
     ``x = x - learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)``.
 
     **Skipped steps.** A row without a gradient does not move, and its moments decay only when it is touched
-    again. The bias correction uses the global step count, the same for all rows. Plain Adam would also decay
-    the moments and move the row by its momentum. Making up for the decay alone, ``m beta_1^skipped`` and
-    ``v beta_2^skipped`` before the next gradient, is worse: of a rarely touched row, m then holds little but
-    ``1 - beta_1`` of the last gradient (measured in docs/benchmarks/recommendation.md, "Moments of rows that
-    rest").
+    again, where plain Adam would decay the moments and move the row by its momentum. The bias correction uses
+    the global step count. To make up for the decay at the next gradient is worse (measured in
+    docs/benchmarks/recommendation.md, "Moments of rows that rest"). A dense gradient takes TensorFlow's fused
+    Adam, with the numbers of ``keras.optimizers.Adam``.
 
-    A dense gradient takes TensorFlow's fused Adam, with the numbers of ``keras.optimizers.Adam``.
-
-    **Weight decay** is decoupled, as in AdamW. A step first shrinks the rows that it touches, each once
-    however often it occurs, and all of a weight with a dense gradient:
-
-    ``x = x - learning_rate * weight_decay * x``.
-
-    A row that a step skips is not shrunk, then or later: over a training it keeps the product of
-    ``1 - learning_rate * weight_decay`` over its own steps, where AdamW would take all steps. Biases decay
-    too, as in Keras: ``exclude_from_weight_decay(var_names=["bias"])``, before the first step, leaves them
-    out. With None, no weight decays.
+    **Weight decay** is decoupled, as in AdamW: a step first shrinks the rows that it touches, each once, and
+    all of a weight with a dense gradient, ``x = x - learning_rate * weight_decay * x``. A row that a step
+    skips is not shrunk, then or later. Biases decay too, as in Keras:
+    ``exclude_from_weight_decay(var_names=["bias"])``, before the first step, leaves them out.
 
     **Gradient accumulation** (Keras 3). With ``gradient_accumulation_steps=n``, n calls add up their
     gradients, and the n-th makes one step by the mean: the step on all n batches at once, if they are equal
-    in size, without the memory for them. The rows that any of them touched take part; clipping and decay act
-    on the mean. As in Keras, ``iterations`` counts the steps, a schedule counts the calls, and a last group
-    that is not full goes on in the next epoch. The sums cost as much memory as the weights in float32, and a
-    byte a row. They add no candidates to those of ``InBatch``: ``tfxc.encoders.GradCache`` allows a batch
-    with more.
+    in size. The rows that any of them touched take part; clipping and decay act on the mean. As in Keras,
+    ``iterations`` counts the steps, a schedule counts the calls, and a last group that is not full goes on in
+    the next epoch. The sums cost as much memory as the weights in float32, and a byte a row.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
@@ -85,16 +75,10 @@ class LazyAdam(RowSparseOptimizer):
         name: str | None = None,
         **options,
     ) -> None:
-        beta_1, beta_2 = real_number(beta_1, "beta_1"), real_number(beta_2, "beta_2")
-        epsilon = real_number(epsilon, "epsilon")
-        if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1 and epsilon > 0):
-            raise ValueError(
-                f"Expected beta_1, beta_2 in [0, 1) and epsilon above 0, got {beta_1}, {beta_2}, {epsilon}."
-            )
         super().__init__(learning_rate, name, **options)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        self.beta_1 = number_in(beta_1, "beta_1", "[0, 1)")
+        self.beta_2 = number_in(beta_2, "beta_2", "[0, 1)")
+        self.epsilon = number_in(epsilon, "epsilon", "(0, inf)")
 
     _slot_shapes = {"momentum": lambda shape: shape, "velocity": lambda shape: shape}
 

@@ -11,9 +11,8 @@ from tfxc.optimizers.row_sparse import RowSparseOptimizer
 class LazySGD(RowSparseOptimizer):
     """Gradient descent without momentum, and so without slots: the least memory a table can train in.
 
-    ``x = x - learning_rate * g`` for the rows with a gradient g, the sum over the row's
-    occurrences in the batch. A row without a gradient does not move in plain gradient descent either, so this
-    is exactly that, in one pass and in place. A dense gradient takes TensorFlow's own kernel.
+    ``x = x - learning_rate * g`` for the rows with a gradient g, the sum over the row's occurrences in the
+    batch: exactly plain gradient descent, in one pass and in place.
 
     Args:
         learning_rate, name, **options: see ``LazyAdam``.

@@ -18,9 +18,9 @@ from tfxc.optimizers.slots import slots_of
 class MultiOptimizer(keras.optimizers.Optimizer):
     """Trains chosen layers by optimizers of their own: Adam for the encoder, gradient descent for the head.
 
-    Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is the rate
-    of the default optimizer. Rates that are all numbers keep their ratio: when the default's rate is set (by
-    ``ReduceLROnPlateau``, say), the others follow, and a rate of theirs that was set alone is reset.
+    Each optimizer keeps its own slots, clipping and learning rate or schedule. ``learning_rate`` is that of
+    the default. Rates that are all numbers keep their ratio: when the default's is set (by
+    ``ReduceLROnPlateau``, say), the others follow, and one of them that was set alone is reset.
 
     Args:
         default: a Keras optimizer, for all weights that no other optimizer takes.
@@ -29,9 +29,9 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         name: Name of the optimizer.
 
     Raises:
-        ValueError: There is no pair, an argument is no optimizer or no such pair, or an optimizer is a
-            ``MultiOptimizer`` or scales the loss; when built, if a layer owns no trainable weight of the
-            model, two optimizers claim the same weight, or a head shares a table that no pair names.
+        ValueError: There is no pair, or an optimizer is none of Keras, a ``MultiOptimizer`` or scales the
+            loss; when built, if a layer owns no trainable weight of the model, two optimizers claim the same
+            weight, or a head shares a table that no pair names.
 
     Example:
         >>> encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
@@ -52,27 +52,19 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         *others: tuple[keras.optimizers.Optimizer, keras.layers.Layer | Sequence[keras.layers.Layer]] | list,
         name: str = "multi_optimizer",
     ) -> None:
-        if not others:
-            raise ValueError("MultiOptimizer needs at least one pair (optimizer, layers) after the default.")
-        for pair in others:
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise ValueError(f"Expected pairs (optimizer, layers) after the default, but got {pair!r}.")
+        if not others or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in others):
+            raise ValueError(f"Expected pairs (optimizer, layers) after the default, but got {others!r}.")
         optimizers = [default, *(pair[0] for pair in others)]
         for optimizer in optimizers:
-            if not isinstance(optimizer, keras.optimizers.Optimizer):
+            if not isinstance(optimizer, keras.optimizers.Optimizer) or isinstance(optimizer, MultiOptimizer):
                 raise ValueError(
-                    f"{optimizer!r} is no Keras optimizer: give one, such as tfxc.optimizers.LazyAdam(1e-3)."
-                )
-            if isinstance(optimizer, MultiOptimizer):
-                raise ValueError(
-                    "A MultiOptimizer takes plain optimizers, but got another MultiOptimizer: give the "
-                    "optimizers and layers of that one as pairs."
+                    "A MultiOptimizer takes plain Keras optimizers, such as tfxc.optimizers.LazyAdam(), but "
+                    f"got {optimizer!r}: give the optimizers and layers of a MultiOptimizer as pairs."
                 )
             if scales_loss(optimizer):
                 raise ValueError(
                     f"{type(optimizer).__name__} scales the loss, which a MultiOptimizer does not support: "
-                    "its steps would be too small by the factor. Leave the factor out; in half precision "
-                    "take the mixed_bfloat16 policy."
+                    "leave the factor out; in half precision take the mixed_bfloat16 policy."
                 )
         start_optimizer(self, None, name)
         self._num_optimizers = len(optimizers)
@@ -139,8 +131,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         self._owners = self._find_owners(variables) if self._owners is None else self._kept_owners(variables)
         self._names = [layer_and_name(variable) for variable in variables]
         for i, optimizer in enumerate(self.optimizers):
-            own = [v for v, owner in zip(variables, self._owners, strict=True) if owner == i]
-            optimizer.build(own)
+            optimizer.build([v for v, owner in zip(variables, self._owners, strict=True) if owner == i])
         self._dealt = True
 
     def _kept_owners(self, variables):
@@ -151,9 +142,8 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         names = [layer_and_name(variable) for variable in variables]
         if len(kept) != len(self._owners) or not kept.keys() >= set(names):
             raise ValueError(
-                f"This MultiOptimizer was saved with {len(self._owners)} trained weights, and their names do "
-                f"not tell which of them the {len(names)} trained weights of this model are: compile with a "
-                "new MultiOptimizer."
+                f"This MultiOptimizer was saved with {len(self._owners)} trained weights, whose names do not "
+                f"tell which are the {len(names)} of this model: compile with a new MultiOptimizer."
             )
         return [kept[name] for name in names]
 
@@ -177,7 +167,13 @@ class MultiOptimizer(keras.optimizers.Optimizer):
                         f"Two optimizers claim weights of layer {layer.name!r}: name each layer in one pair."
                     )
                 owners.update(dict.fromkeys(own, i))
-        _refuse_unnamed_tables(sum(self._layers.value, []), owners)
+        for layer in sum(self._layers.value, []):
+            for rows in getattr(layer, "class_rows", list)():
+                if owners.get(id(rows.weight)) == 0:  # the default's, as it belongs to another layer
+                    raise ValueError(
+                        f"Layer {layer.name!r} shares {layer_and_name(rows.weight)}, which the default would "
+                        "train: name the layer that holds it, too, as in (optimizer, [head, embedding])."
+                    )
         return [owners[id(variable)] for variable in variables]
 
     def apply_gradients(self, grads_and_vars, **options):
@@ -230,17 +226,6 @@ class MultiOptimizer(keras.optimizers.Optimizer):
         # The saved rates may lack one that was set and had not reached the others.
         optimizer._ratios = config["ratios"]
         return optimizer
-
-
-def _refuse_unnamed_tables(layers, owners):
-    """Raises ValueError for a head whose table the default would train, as it belongs to another layer."""
-    for layer in layers:
-        for rows in getattr(layer, "class_rows", list)():
-            if owners.get(id(rows.weight)) == 0:
-                raise ValueError(
-                    f"Layer {layer.name!r} shares {layer_and_name(rows.weight)}, which the default would "
-                    f"train: name the layer that holds it, too, as in (optimizer, [{layer.name}, embedding])."
-                )
 
 
 def _ratios(optimizers):

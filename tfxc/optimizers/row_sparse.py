@@ -1,6 +1,5 @@
 """The base of the row-sparse optimizers: the options they take, clipping, slots, rounding."""
 
-import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -17,7 +16,7 @@ from tfxc._keras.optimizers import (
     variable_index,
 )
 from tfxc._keras.weights import is_cut, layer_and_name, tf_variable
-from tfxc.arguments import real_number, seed_int
+from tfxc.arguments import number_in, seed_int
 from tfxc.ops import library
 from tfxc.ops.custom_gradient import kept_by_graph
 from tfxc.ops.row_updates import NO_SEED, shrink_rows, sum_duplicate_rows
@@ -26,16 +25,14 @@ from tfxc.optimizers import gradient_accumulation as accumulation
 
 _LEAST_ROWS = 1 << 16  # a dense update of a variable with fewer rows is cheap
 _CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-_AVERAGING = (
-    "it averages every row at every step: average saved checkpoints instead, or the encoder's weights alone, "
-    "by MultiOptimizer(keras.optimizers.Adam(use_ema=True), (LazyAdam(), head))"
-)
 _REFUSED = {
     "amsgrad": "use keras.optimizers.Adam for models without large tables",
-    "use_ema": _AVERAGING,
-    "ema_momentum": _AVERAGING,
-    "ema_overwrite_frequency": _AVERAGING,
     "loss_scale_factor": "use the mixed_bfloat16 policy, which needs no loss scaling",
+    **dict.fromkeys(
+        ("use_ema", "ema_momentum", "ema_overwrite_frequency"),
+        "it averages every row at every step: average saved checkpoints, or the encoder's weights alone, by "
+        "MultiOptimizer(keras.optimizers.Adam(use_ema=True), (LazyAdam(), head))",
+    ),
 }
 
 
@@ -61,13 +58,11 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
         **options,
     ) -> None:
         _check_options(type(self).__name__, options)
-        if learning_rate is None:
-            raise ValueError("learning_rate must be a number, a schedule or a callable, but got None.")
-        if isinstance(learning_rate, int | float) and not 0 <= learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be finite and at least 0, but got {learning_rate}.")
+        if learning_rate is None or isinstance(learning_rate, int | float):
+            number_in(learning_rate, "learning_rate", "[0, inf)")
+        if weight_decay is not None:
+            number_in(weight_decay, "weight_decay", "[0, inf)")
         name = name or type(self).__name__
-        if weight_decay is not None and not 0 <= real_number(weight_decay, "weight_decay") < math.inf:
-            raise ValueError(f"Expected weight_decay at least 0, or None for no decay; got {weight_decay}.")
         start_optimizer(self, learning_rate, name, weight_decay=weight_decay, **options)
         self.seed = seed_int(seed)
         self.gradient_accumulation_steps = accumulation.accumulation_steps(gradient_accumulation_steps)
@@ -113,8 +108,7 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
             if (constraint := constraint_of(self, index, variable)) is not None:
                 raise ValueError(
                     f"{variable.name} has the constraint {constraint}, which Keras would apply to all "
-                    f"{variable.shape[0]} rows at every step. Leave it out; a head can normalize its rows "
-                    "itself."
+                    f"{variable.shape[0]} rows at every step: leave it out (a head can normalize its rows)."
                 )
             values = tf.cast(gradient.values, rows_dtype(variable))
             gradient = tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -236,6 +230,8 @@ def _check_options(optimizer, options):
         if name not in _CLIPPING:
             known = ", ".join(("weight_decay", "seed", *_CLIPPING, accumulation.OPTION))
             raise ValueError(f"{optimizer} got the unknown option {name!r}; it takes {known}.")
-    given = {name: real_number(value, name) for name, value in options.items() if value is not None}
-    if len(given) > 1 or not all(value > 0 for value in given.values()):
-        raise ValueError(f"Expected at most one of {', '.join(_CLIPPING)}, above 0; got {given}.")
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        number_in(value, name, "(0, inf)")
+    if len(given) > 1:
+        raise ValueError(f"Expected at most one of {', '.join(_CLIPPING)}, but got {given}.")

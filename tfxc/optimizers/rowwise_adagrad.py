@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.layers import config_of
-from tfxc.arguments import real_number
+from tfxc.arguments import number_in
 from tfxc.ops.row_updates import rowwise_adagrad_update
 from tfxc.optimizers.row_sparse import RowSparseOptimizer
 
@@ -17,15 +17,14 @@ class RowwiseAdagrad(RowSparseOptimizer):
 
     ``a = a + mean(g^2)`` (over the row's entries), ``x = x - learning_rate * g / (sqrt(a) + epsilon)``.
 
-    A row without a gradient neither moves nor changes its accumulator, as in plain Adagrad, so
-    skipping it loses nothing. Frequent classes get smaller steps as they accumulate gradients, rare
-    classes keep their step size. A dense gradient follows the same rule on all rows; a vector (a
-    bias) has rows of one entry, for which this is plain Adagrad.
+    A row without a gradient neither moves nor changes its accumulator, as in plain Adagrad. Frequent classes
+    get smaller steps as they accumulate gradients, rare classes keep their step size. A dense gradient
+    follows the same rule on all rows; a vector (a bias) has rows of one entry.
 
     Args:
         learning_rate, name, **options: see ``LazyAdam``.
-        initial_accumulator_value: Initial value of every accumulator, 0 or more. At 0 the first step
-            of a row has a root mean square of ``learning_rate``, whatever the scale of the loss.
+        initial_accumulator_value: Initial value of every accumulator, 0 or more. At 0 the first step of a row
+            has a root mean square of ``learning_rate``, whatever the scale of the loss.
         epsilon: Above 0, added to the root of the accumulator.
 
     Raises:
@@ -51,16 +50,10 @@ class RowwiseAdagrad(RowSparseOptimizer):
         name: str | None = None,
         **options,
     ) -> None:
-        initial_accumulator_value = real_number(initial_accumulator_value, "initial_accumulator_value")
-        epsilon = real_number(epsilon, "epsilon")
-        if not (initial_accumulator_value >= 0 and epsilon > 0):
-            raise ValueError(
-                f"Expected initial_accumulator_value >= 0 and epsilon > 0, got {initial_accumulator_value} "
-                f"and {epsilon}."
-            )
         super().__init__(learning_rate, name, **options)
-        self.initial_accumulator_value = self._initial_slot_value = initial_accumulator_value
-        self.epsilon = epsilon
+        start = number_in(initial_accumulator_value, "initial_accumulator_value", "[0, inf)")
+        self.initial_accumulator_value = self._initial_slot_value = start
+        self.epsilon = number_in(epsilon, "epsilon", "(0, inf)")
 
     _slot_shapes = {"accumulator": lambda shape: shape[:1]}
 

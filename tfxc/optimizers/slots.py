@@ -22,10 +22,9 @@ def reset_slots(optimizer, variable, columns):
     """Resets the slots for some entries of a weight [L, K]: columns int [L, n], distinct in each row.
 
     A slot that holds the size of gradients (Adam's second moment, Adagrad's accumulator) is set to the mean
-    of the other entries of the row, or of all entries where there are no others. A start at 0 would make the
-    next hundreds of steps several times too long, since Adam's bias correction counts the steps of the whole
-    weight. All other slots (momenta, accumulated gradients, Ftrl's linear term) are set to 0. A slot with one
-    number for a whole row stays.
+    of the other entries of the row, or of all where there are no others: from 0, the next hundreds of steps
+    would be several times too long, since Adam's bias correction counts the steps of the whole weight. All
+    other slots are set to 0. A slot with one number for a whole row stays.
     """
     start = 0
     for rows in tf_variables(variable):
