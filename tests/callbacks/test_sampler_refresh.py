@@ -42,6 +42,10 @@ def new_model():
     return recording_model.__wrapped__(1, run_eagerly=True)
 
 
+def midx():
+    return MIDX(2, num_codewords=4)
+
+
 def recorded(callback, epochs=3, num_steps=4, fits=1, steps_per_execution=1, model=None):
     model = model or recording_model(steps_per_execution)
     model.optimizer.iterations.assign(0)  # all the time there is
@@ -135,7 +139,9 @@ def test_the_first_refresh_of_many_class_vectors_waits_for_queries(share, steps,
 
 @pytest.mark.long
 @pytest.mark.traced
-def test_the_age_of_the_index_is_logged():
+def test_the_count_goes_on_in_the_next_fit_and_the_age_of_the_index_is_logged():
+    assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
+    assert recorded(SamplerRefresh(every=50), epochs=1, fits=9)[0] == [4, 8, 16, 32]
     history = recorded(SamplerRefresh(every=3), epochs=2)[1]
     assert history["sampler/index_age"] == [1, 2]  # rebuilt after 3 and 6
     assert recorded(SamplerRefresh(), epochs=2)[1]["sampler/index_age"] == [4, 4]
@@ -147,27 +153,20 @@ def test_the_age_of_the_index_is_logged():
 def test_a_resumed_training_goes_on_counting(tmp_path):
     directory = str(tmp_path / "backup")
 
-    def train(epochs, stop=None):
+    def train(stop=None):
+        def interrupt(epoch, logs):
+            if epoch == stop:
+                raise KeyboardInterrupt
+
         callbacks = [SamplerRefresh(every=6), keras.callbacks.BackupAndRestore(directory)]
-        if stop is not None:
-            callbacks.append(Interrupt(stop))
-        return recorded(callbacks, epochs=epochs, model=new_model())  # Keras notes in it where it went on
+        callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=interrupt))
+        return recorded(callbacks, epochs=4, model=new_model())  # Keras notes in it where it went on
 
     with pytest.raises(KeyboardInterrupt):
-        train(4, stop=2)
-    steps, history = train(4)
+        train(stop=2)
+    steps, history = train()
     assert steps == [12]  # of 6 and 12; 8 were done
     assert history["sampler/index_age"] == [0, 4]
-
-
-class Interrupt(keras.callbacks.Callback):
-    def __init__(self, epoch):
-        super().__init__()
-        self.epoch = epoch
-
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == self.epoch:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.long
@@ -192,24 +191,13 @@ def test_with_another_model_or_optimizer_it_begins_anew(every):
         assert history["sampler/index_age"] == expected[1]["sampler/index_age"]
 
 
-@pytest.mark.long
-@pytest.mark.traced
-def test_the_count_goes_on_in_the_next_fit():
-    assert recorded(SamplerRefresh(every=5), epochs=1, fits=3)[0] == [4, 5, 10]
-    assert recorded(SamplerRefresh(every=50), epochs=1, fits=9)[0] == [4, 8, 16, 32]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every": 0}, "every must be"),
-        ({"every": "step"}, "every must be"),
-        ({"every": 2.5}, "every must be"),
-        ({"every": 5, "growth": 0.5}, "growth must be at least 1"),
-        ({"every": 5, "growth": float("nan")}, "growth must be at least 1"),
+        *(({"every": bad}, "every must be") for bad in (0, "step", 2.5)),
+        *(({"every": 5, "growth": bad}, r"growth must be in \[1, inf\)") for bad in (0.5, float("nan"))),
         ({"growth": 2.0}, "needs a number of steps"),
-        ({"every": "auto", "share": 0.0}, r"share must be in \(0, 1\], but got 0.0"),
-        ({"every": "auto", "share": 1.5}, r"share must be in \(0, 1\]"),
+        *(({"every": "auto", "share": bad}, r"share must be in \(0, 1\]") for bad in (0.0, 1.5)),
     ],
 )
 def test_arguments_are_checked(options, message):
@@ -232,11 +220,15 @@ def test_without_a_sampler_it_does_nothing_and_warns_once(every):
 ROWS = np.random.default_rng(0).normal(size=(8, 2)).astype("float32"), np.arange(8)
 
 
-def model_with(sampler):
+def model_with(sampler, head=None):
     encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-    model = tfxc.ExtremeClassifier(encoder, DenseHead(40), sampler=sampler, k=1)
+    model = tfxc.ExtremeClassifier(encoder, head or DenseHead(40), sampler=sampler, k=1)
     model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
     return model
+
+
+def has_learnt(sampler):
+    return any(tf_variable(codebook).numpy().any() for codebook in sampler.codebooks)
 
 
 def fitted(sampler, *positional, **options):
@@ -248,11 +240,10 @@ def fitted(sampler, *positional, **options):
 
 @pytest.mark.both_keras
 def test_fit_refreshes_an_index_by_itself():
-    mixed = Mixture([Uniform(2), MIDX(2, num_codewords=4)])
-    midx = MIDX(2, num_codewords=4)
-    for sampler in (midx, mixed, LSH(2, num_tables=2), Sphere(2), Unigram(2)):
+    own, mixed = midx(), Mixture([Uniform(2), midx()])
+    for sampler in (own, mixed, LSH(2, num_tables=2), Sphere(2), Unigram(2)):
         assert fitted(sampler, verbose=0)["sampler/index_age"] == [1], sampler.name
-    assert any(tf_variable(codebook).numpy().any() for codebook in midx.codebooks)
+    assert has_learnt(own)
     given = Unigram(2, counts=np.ones(40))
     for sampler in (None, given, Mixture([Uniform(2), LogUniform(2)])):
         assert "sampler/refresh_seconds" not in fitted(sampler, verbose=0)
@@ -260,23 +251,21 @@ def test_fit_refreshes_an_index_by_itself():
 
 def test_a_sampler_that_took_the_place_of_another_is_refreshed_before_the_first_step():
     model = model_with(Uniform(2))
-    model.sampler = MIDX(2, num_codewords=4)
+    model.sampler = midx()
     logs = model.fit(*ROWS, callbacks=[SamplerRefresh("epoch")], verbose=0).history
-    assert logs["sampler/index_age"] == [1]
-    assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
+    assert logs["sampler/index_age"] == [1] and has_learnt(model.sampler)
 
 
 @pytest.mark.parametrize(
     ("every", "is_same"), long_after(2, ("auto", True), (2, False), (2, True), (1000, False))
 )
 def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(every, is_same, monkeypatch):
-    model, callback = model_with(MIDX(2, num_codewords=4)), SamplerRefresh(every)
+    model, callback = model_with(midx()), SamplerRefresh(every)
     model.fit(*ROWS, epochs=2, callbacks=[callback], verbose=0)
-    first, model.sampler = model.sampler, MIDX(2, num_codewords=4)
+    first, model.sampler = model.sampler, midx()
     callback = callback if is_same else SamplerRefresh(every)
     logs = model.fit(*ROWS, callbacks=[callback], verbose=0).history
-    assert logs["sampler/index_age"] == [1]
-    assert any(tf_variable(codebook).numpy().any() for codebook in model.sampler.codebooks)
+    assert logs["sampler/index_age"] == [1] and has_learnt(model.sampler)
     model.sampler = first  # it has drawn, but its index is of class vectors of before
     steps, refresh = [], lambda self, head: steps.append(int(tf_variable(model.optimizer.iterations)))
     monkeypatch.setattr(MIDX, "refresh", refresh)
@@ -285,7 +274,7 @@ def test_a_sampler_exchanged_between_two_fits_is_refreshed_before_the_next_step(
 
 
 def test_a_loop_of_batches_is_told_once_that_nothing_refreshes_its_index():
-    model = model_with(MIDX(2, num_codewords=4))
+    model = model_with(midx())
     with pytest.warns(UserWarning, match=r"call model\.sampler\.refresh\(model\.head\) .* or MIDX keeps"):
         model.train_on_batch(*ROWS)
     with warnings.catch_warnings(action="error"):
@@ -302,7 +291,7 @@ def test_not_where_one_is_given():
         # Keras notes what a fit shows in a callback of its own.
         listed = keras.callbacks.CallbackList([given], add_history=True)
         for callbacks in ([keras.callbacks.Callback(), given], given, listed):
-            logs = fitted(MIDX(2, num_codewords=4), verbose=0, callbacks=callbacks)
+            logs = fitted(midx(), verbose=0, callbacks=callbacks)
             assert logs["sampler/index_age"] == ([1] if every == "epoch" else [0])
 
 
@@ -311,13 +300,11 @@ def test_not_where_one_is_given():
 def test_beside_callbacks_however_they_are_given():
     seen, note = [], lambda epoch, logs: seen.append(logs["sampler/index_age"])
     other = keras.callbacks.LambdaCallback(on_epoch_end=note)
-    fitted(MIDX(2, num_codewords=4), callbacks=other, verbose=0)
-    fitted(MIDX(2, num_codewords=4), callbacks=(other,), verbose=0)
-    fitted(MIDX(2, num_codewords=4), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks
-    assert seen == [1, 1, 2]
     mine = [other]
-    fitted(MIDX(2, num_codewords=4), callbacks=mine, verbose=0)
-    assert mine == [other]
+    for callbacks in (other, (other,), mine):
+        fitted(midx(), callbacks=callbacks, verbose=0)
+    fitted(midx(), 4, 1, 0, [other])  # batch_size, epochs, verbose, callbacks
+    assert seen == [1, 1, 1, 2] and mine == [other]
 
 
 class ByScore(Uniform):
@@ -336,13 +323,11 @@ class ByScore(Uniform):
         (Mixture([ByScore(2), Uniform(2)]), True),
         (Mixture([InBatch(), Uniform(2)]), False),
     ],
-    ids=["DNS", "mixed with scores", "mixed"],
 )
 def test_cached_class_vectors_are_refreshed_for_a_sampler_that_reads_them(sampler, reads):
     features = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
-    two = [keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]) for _ in range(2)]
-    model = tfxc.ExtremeClassifier(two[0], EncodedHead(two[1], features), sampler, k=1)
-    model.compile("sgd", loss=SoftmaxCrossentropy(), run_eagerly=True)
+    item_encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    model = model_with(sampler, EncodedHead(item_encoder, features))
     ages = model.fit(np.ones([6, 2], np.float32), np.arange(6) % 5, batch_size=2, verbose=0).history
     assert np.any(tf_variable(model.head.cache).numpy()) == reads  # the others do not wait for it
     assert ages["head/cache_age"] == [3 if reads else 4]

@@ -24,9 +24,8 @@ class SamplerDiagnostics(StepCallback):
     * ``sampler/accidental_hits``: the share of candidates expected to be positives of their own example.
 
     A measurement scores all classes for the probe, in blocks. It draws nothing, so training goes on as it
-    would without it. (An encoder that carries state from batch to batch reads the probe as one more batch.)
-    The candidates of ``InBatch`` are the labels of the probe, so its figures depend on the probe's size: take
-    a probe as large as a training batch.
+    would without it. The candidates of ``InBatch`` are the labels of the probe: take a probe as large as a
+    training batch.
 
     Args:
         x: inputs of the probe batch, as the model takes them.
@@ -62,21 +61,23 @@ class SamplerDiagnostics(StepCallback):
 
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)
-        if sampler is None:
+        if sampler is None or not hasattr(self.model, "examples"):
             raise ValueError(
-                "SamplerDiagnostics needs a model with a sampler: ExtremeClassifier(..., sampler=...)."
-            )
-        if not hasattr(self.model, "examples"):
-            raise ValueError(
-                f"SamplerDiagnostics needs an ExtremeClassifier, not {type(self.model).__name__}: in a model "
-                "of your own, call tfxc.samplers.proposal_quality."
+                f"SamplerDiagnostics needs an ExtremeClassifier(..., sampler=...), not {sampler} in "
+                f"{type(self.model).__name__}: in a model of your own, call tfxc.samplers.proposal_quality."
             )
         if not knows_counts(sampler):
             raise ValueError(
                 f"SamplerDiagnostics cannot measure {type(sampler).__name__}, whose expected counts nobody "
                 "knows: leave the callback out."
             )
-        self._measure = tf.function(self._quality, autograph=False)
+
+        def quality():
+            model = self.model
+            of_probe = proposal_quality(model.sampler, model.head, *model.examples(self.x, self.y))
+            return [tf.reduce_mean(values) for values in of_probe]
+
+        self._measure = tf.function(quality, autograph=False)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._clock.start(self.model)
@@ -84,11 +85,6 @@ class SamplerDiagnostics(StepCallback):
     def on_epoch_end(self, epoch, logs=None):
         self._clock.stop()
         self.on_step_due(logs)
-
-    def _quality(self):
-        model = self.model
-        quality = proposal_quality(model.sampler, model.head, *model.examples(self.x, self.y))
-        return [tf.reduce_mean(values) for values in quality]
 
     def on_step_due(self, logs=None):
         if logs is None:

@@ -1,12 +1,11 @@
 """When a sampler's index is rebuilt from the head."""
 
-import math
 import time
 import warnings
 from typing import Literal
 
 from tfxc._keras.weights import tf_variable
-from tfxc.arguments import real_number
+from tfxc.arguments import number_in
 from tfxc.layers.class_cache import cache_of
 from tfxc.samplers import DNS, Sampler
 from tfxc.samplers.mixture import has_index
@@ -22,16 +21,14 @@ class SamplerRefresh(StepCallback):
     """Rebuilds the sampler's index from the class vectors: every epoch, every n steps, or ever more rarely.
 
     If the head caches class vectors (``tfxc.layers.EncodedHead``), it brings them up to date first, also for
-    ``DNS``, which scores its draws by them.
-
-    ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")``, in a cluster
-    ``SamplerRefresh("epoch")``, if none is among the callbacks and the sampler has an index or the head a
-    cache. With a model without a sampler the callback warns and does nothing.
+    ``DNS``, which scores its draws by them. ``ExtremeClassifier.fit`` adds ``SamplerRefresh("auto")``, in a
+    cluster ``SamplerRefresh("epoch")``, if none is among the callbacks and the sampler has an index or the
+    head a cache. With a model without a sampler the callback warns and does nothing.
 
     Steps are the optimizer's, so a resumed training goes on counting. With another model or a new optimizer
-    all begins anew. If a sampler takes the place of another between two calls of ``fit``, the callback
-    refreshes it before its first step. The logs of an epoch get ``sampler/refresh_seconds``, the time that it
-    took; ``sampler/refresh_share``, the share of refreshes in the time of this ``fit`` so far;
+    all begins anew. A sampler that takes the place of another between two calls of ``fit`` is refreshed
+    before its first step. The logs of an epoch get ``sampler/refresh_seconds``, the time that it took;
+    ``sampler/refresh_share``, the share of refreshes in the time of this ``fit`` so far;
     ``sampler/index_age``, the steps since the last refresh of a sampler with an index; and
     ``head/cache_age``, the steps since a head computed the class vectors that it caches.
 
@@ -44,9 +41,8 @@ class SamplerRefresh(StepCallback):
         growth: factor, at least 1, by which the number of steps grows after each refresh, since class
             vectors move less and less. Only with a number of steps.
         share: of "auto", in (0, 1]: a refresh waits until those of this ``fit`` and one more, of their mean
-            length, take at most this share of the time of all else so far, or five seconds in all. So where
-            refreshes are long the clock decides at which steps they are, and two trainings of one seed may
-            differ. 1 never waits, and goes by steps alone. Other schedules go by steps whatever this is.
+            length, take at most this share of the time of all else so far, or five seconds in all. So two
+            trainings of one seed may differ where refreshes are long. 1 never waits, and goes by steps alone.
 
     Raises:
         ValueError: for arguments outside their range.
@@ -63,12 +59,10 @@ class SamplerRefresh(StepCallback):
     def __init__(
         self, every: int | Literal["epoch", "auto"] = "epoch", growth: float = 1.0, share: float = 0.1
     ) -> None:
-        self.growth, self.share = real_number(growth, "growth"), real_number(share, "share")
+        self.growth, self.share = number_in(growth, "growth", "[1, inf)"), number_in(share, "share", "(0, 1]")
         super().__init__(StepClock(_FIRST_STEPS, 2.0) if every == AUTO else StepClock(every, self.growth))
-        if not 1 <= self.growth < math.inf or (every in (EPOCH, AUTO) and self.growth != 1):
-            raise ValueError(f"growth must be at least 1, and needs a number of steps; got {growth}.")
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be in (0, 1], but got {share}.")
+        if every in (EPOCH, AUTO) and self.growth != 1:
+            raise ValueError(f"growth needs a number of steps, but got every={every!r}, growth={growth}.")
         self.every = every
         self._optimizer = self._sampler = self._last_step = None
         self._is_exchanged = self._has_warned = False
@@ -96,7 +90,7 @@ class SamplerRefresh(StepCallback):
             self._last_step = self._clock.last  # of the training that is resumed
         if self.every == EPOCH or is_late:
             self._refresh()
-        elif self.every == AUTO and self._is_old() and not self._is_too_early():
+        elif self.every == AUTO and not self._is_too_early():
             self._refresh_if_cheap()
 
     def _on_batch_end(self, batch, logs=None):
@@ -137,19 +131,17 @@ class SamplerRefresh(StepCallback):
             return False
         return self._is_exchanged or not int(tf_variable(sampler.counter).numpy())
 
-    def _is_old(self):
-        return self._last_step is None or self._clock.now - self._last_step >= _FIRST_STEPS
-
     def _is_too_early(self):
-        """Whether a long refresh would come before the first step: the next one knows the queries."""
+        """Whether a refresh is young, or a long one would come before the first step, of no queries yet."""
+        if self._last_step is not None and self._clock.now - self._last_step < _FIRST_STEPS:
+            return True
         head = self.model.head
         is_first = self.share < 1 and not self._clock.now
         return is_first and head.built and head.num_classes * head.effective_dim >= _LARGE
 
     def _refresh_if_cheap(self):
         """Refreshes, or waits while that would take too large a share of the time."""
-        allowed = max(self.share * self._spent.on_all_else, _FREE_SECONDS)
-        self._is_waiting = self.share < 1 and self._spent.with_another > allowed
+        self._is_waiting = self.share < 1 and not self._spent.allows_another(self.share)
         if not self._is_waiting:
             self._refresh()
 
@@ -176,14 +168,10 @@ class _Spent:
     def elapsed(self):
         return time.perf_counter() - self._began
 
-    @property
-    def on_all_else(self):
-        return self.elapsed - self.seconds
-
-    @property
-    def with_another(self):
-        """The seconds so far and, if there were refreshes, of another of their mean length."""
-        return self.seconds + self.seconds / max(self._number, 1)
+    def allows_another(self, share):
+        """Whether refreshes so far and another of their mean length take but a share of all else's time."""
+        with_another = self.seconds + self.seconds / max(self._number, 1)
+        return with_another <= max(share * (self.elapsed - self.seconds), _FREE_SECONDS)
 
     def add(self, seconds):
         self._number += 1
@@ -207,7 +195,6 @@ def warn_without_refresh(sampler):
     if not sampler.built or not int(tf_variable(sampler.counter).numpy()):
         warnings.warn(
             "train_on_batch does not refresh a sampler as fit does: call model.sampler.refresh(model.head) "
-            f"before the first step and every few hundred, or {type(sampler).__name__} keeps drawing by an "
-            "index that is old or was never made.",
+            f"before the first step and every few hundred, or {type(sampler).__name__} keeps an old index.",
             stacklevel=3,
         )

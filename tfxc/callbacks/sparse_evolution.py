@@ -7,7 +7,7 @@ from typing import Literal
 
 from tfxc._keras.layers import layers_of
 from tfxc._keras.optimizers import steps_variable, variable_index
-from tfxc.arguments import positive_int, real_number
+from tfxc.arguments import number_in, positive_int
 from tfxc.optimizers.slots import slots_of
 from tfxc.step_clock import EPOCH, StepCallback, StepClock
 
@@ -16,8 +16,7 @@ class SparseEvolution(StepCallback):
     """Moves the weakest connections of sparse heads while they train (sparse evolutionary training).
 
     The logs of the epoch show ``rewire/moved``, ``rewire/dropped_magnitude`` (mean |weight| of the dropped
-    connections) and ``rewire/seconds``. Which connections grow depends on the head's seed and on how often it
-    was rewired; both are saved with the head.
+    connections) and ``rewire/seconds``.
 
     Args:
         fraction: share of each class's connections that moves, in (0, 1]; at least one of them.
@@ -49,9 +48,7 @@ class SparseEvolution(StepCallback):
         schedule: Literal["constant", "cosine"] = "constant",
     ) -> None:
         super().__init__(StepClock(every))
-        self.fraction = real_number(fraction, "fraction")
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction must be in (0, 1], but got {fraction}.")
+        self.fraction = number_in(fraction, "fraction", "(0, 1]")
         if schedule not in ("constant", "cosine") or (schedule == "cosine" and stop_after is None):
             raise ValueError(f'schedule must be "constant", or "cosine" with stop_after; got {schedule!r}.')
         self.every = every
@@ -74,26 +71,21 @@ class SparseEvolution(StepCallback):
 
     def _check(self, head):
         """Raises or warns, before training begins, if connections could not move."""
-        if not head.built:
-            return
-        none = f"SparseEvolution moves no connection of {head.name!r}"
-        if not head.trainable:
-            warnings.warn(f"{none}, which is frozen.", stacklevel=2)
-            return
         for weight in head.trainable_variables:
             slots_of(self.model.optimizer, weight)  # raises where they are not known
-        if getattr(head, "fan_in", 0) == getattr(head, "num_inputs", None):
-            every = f"all of the {head.num_inputs} inputs"
-            warnings.warn(f"{none}: each class reads {every} already.", stacklevel=2)
+        why = "" if head.trainable else "which is frozen"
+        if head.built and getattr(head, "fan_in", 0) == getattr(head, "num_inputs", None):
+            why = f"each class of which reads all of the {head.num_inputs} inputs already"
+        if why:
+            warnings.warn(f"SparseEvolution moves no connection of {head.name!r}, {why}.", stacklevel=2)
 
     def _require_trained(self, head):
         optimizer = self.model.optimizer
         is_known = all(variable_index(optimizer, weight) is not None for weight in head.trainable_variables)
         if not is_known or not int(steps_variable(optimizer).numpy()):
             raise ValueError(
-                f"The optimizer given to compile does not train {head.name!r}: connections that move would "
-                "keep the momentum of those they replace. Train the head by that optimizer; one that holds "
-                "several is tfxc.optimizers.MultiOptimizer."
+                f"The optimizer given to compile does not train {head.name!r}, and would not forget the "
+                "momentum of connections that move: train the head by it, as in a MultiOptimizer."
             )
 
     def on_epoch_begin(self, epoch, logs=None):
