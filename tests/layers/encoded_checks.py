@@ -32,9 +32,16 @@ def vectors_of(head):
     return vectors + tf_variable(head.free).numpy() if head.free_vectors else vectors
 
 
-def model_of(head=None, sampler=None, **options):
+def model_of(head=None, sampler=None, encoder=None, optimizer=None, class_names=None, **options):
+    """A compiled model; by default of ``InBatch``, and of no sampler for ``sampler=False``."""
     head = head or EncodedHead(tower(), FEATURES)
-    sampler = sampler or samplers.InBatch()
-    model = tfxc.ExtremeClassifier(dense_encoder(), head, sampler, k=3, **options)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    sampler = samplers.InBatch() if sampler is None else sampler or None
+    model = tfxc.ExtremeClassifier(encoder or dense_encoder(), head, sampler, k=3, class_names=class_names)
+    optimizer = optimizer or tfxc.optimizers.LazyAdam(0.05)
+    model.compile(optimizer, **{"loss": SoftmaxCrossentropy(), **options})
     return model
+
+
+def check_cache(head):
+    """The cached class vectors are those of the present weights and features."""
+    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)

@@ -49,9 +49,10 @@ def numpy_logits(layer, query):
 
 
 def check_logits(layer, query, want, **close):
-    """All logits [N, L] of a layer, by blocks, and chosen ones, of each query and shared."""
+    """All logits [N, L] of a layer, of sequences, by blocks, and chosen ones, of each query and shared."""
     close, num_classes = {**CLOSE, **close}, want.shape[1]
     np.testing.assert_allclose(layer(query), want, **close)
+    np.testing.assert_allclose(layer(np.array([query, 2 * query]))[0], want, **close)  # [2, N, D]
     blocks, middle = layer.blocks(query), num_classes // 2
     np.testing.assert_allclose(tf.concat([blocks(0, middle), blocks(middle, num_classes)], 1), want, **close)
     ids = np.random.default_rng(0).integers(-1, num_classes, size=(len(query), 5)).astype(np.int32)
@@ -68,12 +69,6 @@ def check_top_k(layer, query, logits, k):
     want = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(ids, want)
     np.testing.assert_allclose(scores, np.take_along_axis(logits, want, 1), **CLOSE)
-
-
-def check_sequences(layer, query, want):
-    """The layer takes queries [N / 3, 3, D], as those [N, D] of which all logits are wanted."""
-    found = layer(query.reshape(-1, 3, query.shape[1]))
-    np.testing.assert_allclose(found, want.reshape(-1, 3, want.shape[1]), **CLOSE)
 
 
 def gradient_error(name):

@@ -50,8 +50,8 @@ def test_what_was_traced_follows_what_a_normalization_is_told(by, tmp_path):
         other.save_weights(tmp_path / "w.weights.h5")
         model.load_weights(tmp_path / "w.weights.h5")
     wanted = other.predict(x, verbose=0)["scores"][:, :3]
-    np.testing.assert_allclose(model.rank(x, 3)["scores"], wanted, rtol=1e-5)
-    np.testing.assert_allclose(model.predict(x, verbose=0)["scores"][:, :3], wanted, rtol=1e-5)
+    for found in (model.rank(x, 3), model.predict(x, verbose=0)):
+        np.testing.assert_allclose(found["scores"][:, :3], wanted, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:The training in .* is finished")
@@ -73,13 +73,12 @@ def test_class_vectors_are_by_what_a_normalization_of_the_item_encoder_is_told(b
     if by == "compile":
         model.head.item_encoder.layers[0].adapt(10 * items)
         model.compile("sgd", loss=model.classification_loss)
-    elif by == "load_weights":
-        other.save_weights(tmp_path / "w.weights.h5")
-        model.load_weights(tmp_path / "w.weights.h5")
-    elif by == "of a plain model":
-        plain, source = (keras.Sequential([keras.Input(x.shape[1:]), own.head]) for own in (model, other))
-        source.save_weights(tmp_path / "w.weights.h5")
-        plain.load_weights(tmp_path / "w.weights.h5")
+    elif by in ("load_weights", "of a plain model"):
+        both = model, other
+        if by == "of a plain model":
+            both = [keras.Sequential([keras.Input(x.shape[1:]), own.head]) for own in both]
+        both[1].save_weights(tmp_path / "w.weights.h5")
+        both[0].load_weights(tmp_path / "w.weights.h5")
     elif by == "checkpoint":
         tfxc.cluster.Checkpoint(other, tmp_path).save(1)
         tfxc.cluster.Checkpoint(model, tmp_path).restore()

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import learnable
-from encoded_checks import DIM, FEATURES, NUM_CLASSES, head_of, model_of, tower, vectors_of
+from encoded_checks import DIM, FEATURES, NUM_CLASSES, check_cache, head_of, model_of, tower, vectors_of
 
 import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import EncodedHead
 from tfxc.layers.class_cache import ClassCache, old_class_vectors
-from tfxc.losses import SoftmaxCrossentropy
 
 
 def step(head):
@@ -41,11 +40,11 @@ def test_what_makes_the_cache_old_without_a_step_is_known_or_refreshed_by_hand()
     head.freshen(force=True)
     head.item_encoder.set_weights([2 * weight for weight in head.item_encoder.get_weights()])
     head.freshen(force=True)
-    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
-    head.features = FEATURES[::-1].copy()
+    check_cache(head)
+    set_features(head)
     assert head.class_cache.age == 1
     head.freshen(force=True)
-    np.testing.assert_allclose(tf_variable(head.cache), vectors_of(head), rtol=1e-5)
+    check_cache(head)
 
 
 def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classes_carries(reloaded):
@@ -58,8 +57,7 @@ def test_class_vectors_stay_those_of_features_that_a_file_keeps_or_change_classe
 
 
 def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
-    model, (x, y) = model_of(), learnable(16)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    model, (x, y) = model_of(run_eagerly=True), learnable(16)
 
     def rank(*args):
         model.rank(x, 3)
@@ -68,7 +66,7 @@ def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
     monkeypatch.setattr("tfxc.model.batch.require_finite_step", rank)
     model.fit(x, y, verbose=0)
     model.predict(x, verbose=0)
-    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+    check_cache(model.head)
 
 
 @pytest.mark.long
@@ -100,9 +98,7 @@ def test_weights_loaded_beside_other_features_bring_no_old_class_vectors(tmp_pat
     for saved in (False, True):
         model = model_of_others()
         tf.train.Checkpoint(head=model.head, encoder=model.encoder).read(str(tmp_path / "checkpoint"))
-        if saved:
-            model = reloaded(model)
-        check(model)
+        check(reloaded(model) if saved else model)
     for head in (trained.head, EncodedHead(tower(), FEATURES[::-1] + 1)):  # in a Keras model of one's own
         query = keras.Input((DIM,))
         own = keras.Model(query, head(query))
@@ -173,13 +169,11 @@ def test_a_loop_that_trains_by_encoded_vectors_ranks_by_what_it_learnt():
 @pytest.mark.long
 @pytest.mark.both_keras
 def test_averages_that_take_the_place_of_weights_make_the_cache_old():
-    model = model_of()
     averaging = keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.9)
-    model.compile(averaging, loss=SoftmaxCrossentropy(), run_eagerly=True)
-    x, y = learnable(16)
+    model, (x, y) = model_of(optimizer=averaging, run_eagerly=True), learnable(16)
     model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)
     model.predict(x, verbose=0)
-    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+    check_cache(model.head)
 
 
 @pytest.mark.long
@@ -187,7 +181,7 @@ def test_averages_that_take_the_place_of_weights_make_the_cache_old():
 def test_a_prediction_goes_on_while_a_thread_trains():
     model, (x, y) = model_of(), learnable(16)
     model.encoder.trainable = False
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy())
+    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=model.classification_loss)
     want = model.predict(x, batch_size=8, verbose=0)
 
     class Train(keras.callbacks.Callback):

@@ -28,10 +28,7 @@ def test_features_of_data_frames_and_lists():
     of_arrays = {"a": np.float32([1, 2]), "b": np.array(["x", "y"])}
     for features in ({"a": [1.0, 2.0], "b": ["x", "y"]}, {"a": pd.Series([1.0, 2.0], [7, 3]), "b": [*"xy"]}):
         found = EncodedHead(tower(), features).features
-        assert {name: part.numpy().tolist() for name, part in found.items()} == {
-            "a": [1, 2],
-            "b": [b"x", b"y"],
-        }
+        assert found["a"].numpy().tolist() == [1, 2] and found["b"].numpy().tolist() == [b"x", b"y"]
     assert EncodedHead(tower(), FEATURES.tolist()).features.shape == FEATURES.shape
     frame = pd.DataFrame(of_arrays)
     assert EncodedHead(tower(), frame[["a", "a"]]).features.shape == (2, 2)
@@ -60,10 +57,9 @@ def test_a_batched_dataset_of_features_is_refused():
 def test_features_that_the_item_encoder_does_not_read_are_passed_over():
     b = keras.Input((3,), name="b")
     item_encoder = keras.Model({"b": b}, keras.layers.Dense(DIM)(b))
-    own, more = (
-        EncodedHead(item_encoder, part) for part in ({"b": FEATURES}, {"a": -FEATURES, "b": FEATURES})
-    )
-    np.testing.assert_array_equal(more.encode(tf.range(3)), own.encode(tf.range(3)))
+    both = {"b": FEATURES}, {"a": -FEATURES, "b": FEATURES}
+    own, more = (EncodedHead(item_encoder, features).encode(tf.range(3)) for features in both)
+    np.testing.assert_array_equal(more, own)
 
 
 def test_features_in_a_tuple_stay_one_in_a_file(reloaded):
@@ -105,11 +101,8 @@ def test_features_are_set_all_at_once(recwarn):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_features_that_take_the_place_of_others_train(own):
-    head = EncodedHead(tower(), FEATURES)
-    if own:
-        model = keras.Sequential([*dense_encoder().layers, head])
-    else:
-        model = tfxc.ExtremeClassifier(dense_encoder(), head)
+    head, encoder = EncodedHead(tower(), FEATURES), dense_encoder()
+    model = keras.Sequential([*encoder.layers, head]) if own else tfxc.ExtremeClassifier(encoder, head)
     model.compile(keras.optimizers.SGD(0.0), loss=SoftmaxCrossentropy())
     x, y = learnable(16)
     assert model.fit(x, y, verbose=0).history["loss"][0] != pytest.approx(np.log(NUM_CLASSES))

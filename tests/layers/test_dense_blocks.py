@@ -1,13 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from head_checks import (
-    CONFIGURATIONS,
-    gradient_error,
-    make_head,
-    queries,
-    variables_of,
-)
+from head_checks import CONFIGURATIONS, gradient_error, make_head, queries, variables_of
 from long_cases import long_after
 from memory_checks import all_shapes, with_peak
 
@@ -48,8 +42,7 @@ WEIGHTS = tf.constant([1.0, 0.5, 0.0, 3.0])
 
 
 def streamed(layer, loss, query, labels):
-    reduced, positives = layer.reduce(query, labels, loss)
-    return loss.reduce(loss.combine(reduced, positives, labels >= 0), WEIGHTS)
+    return loss.reduce(loss.combine(*layer.reduce(query, labels, loss), labels >= 0), WEIGHTS)
 
 
 def plain(layer, loss, query, labels):
@@ -96,10 +89,8 @@ def test_equals_the_plain_loss_for_any_labels(tiny_blocks, loss, labels):
 def test_one_class_one_example_one_block(loss):
     layer, query, labels = make_head("bias", 1, 1), tf.constant([[0.7]]), tf.constant([[0]])
     with tf.GradientTape() as tape:
-        reduced, positives = layer.reduce(query, labels, loss)
-        value = loss.combine(reduced, positives, labels >= 0)[0]
-    want = loss([[0]], layer(query))
-    np.testing.assert_allclose(value, want, atol=1e-6)
+        value = loss.combine(*layer.reduce(query, labels, loss), labels >= 0)[0]
+    np.testing.assert_allclose(value, loss([[0]], layer(query)), atol=1e-6)
     assert [tuple(grad.shape) for grad in tape.gradient(value, variables_of(layer))] == [(1, 1), (1,)]
 
 
@@ -130,9 +121,8 @@ def test_no_examples():
 
 def test_huge_logits(tiny_blocks):
     layer, query = make_head("plain", 13, 5), 1e4 * tf.constant(queries(4, 5))
-    labels = tf.constant(LABELS["one"])
-    value, got = gradients(streamed, layer, SoftmaxCrossentropy(), query, labels)
-    want_value, want = gradients(plain, layer, SoftmaxCrossentropy(), query, labels)
+    given = layer, SoftmaxCrossentropy(), query, tf.constant(LABELS["one"])
+    (value, got), (want_value, want) = (gradients(function, *given) for function in (streamed, plain))
     np.testing.assert_allclose(value, want_value, rtol=1e-5)
     np.testing.assert_allclose(got[1], tf.convert_to_tensor(want[1]), rtol=1e-3, atol=1e-2)
 
@@ -152,9 +142,8 @@ def filtered_reference(layer, query, labels, threshold):
         logits = tf.matmul(wide, rows, transpose_b=True) / layer.temperature
         logits = logits + bias[0] if bias else logits
         tape.watch(logits)
-        losses = SoftmaxCrossentropy().combine(
-            tf.zeros([4], tf.float64), tf.gather(logits, tf.maximum(labels, 0), batch_dims=1), labels >= 0
-        )
+        positives = tf.gather(logits, tf.maximum(labels, 0), batch_dims=1)
+        losses = SoftmaxCrossentropy().combine(tf.zeros([4], tf.float64), positives, labels >= 0)
         of_labels = tf.reduce_sum(losses * tf.cast(WEIGHTS, tf.float64)) / 4
         probs = tf.nn.softmax(logits)
         padded = tf.pad(probs, [[0, 0], [0, -layer.num_classes % 96]])
@@ -250,8 +239,7 @@ def test_no_tensor_of_all_logits_in_either_direction(path, loss, name):
     def step(query):
         with tf.GradientTape() as tape:
             tape.watch(query)
-            reduced, positives = layer.reduce(query, labels, loss)
-            value = loss.reduce(loss.combine(reduced, positives, labels >= 0))
+            value = loss.reduce(loss.combine(*layer.reduce(query, labels, loss), labels >= 0))
         return tape.gradient(value, [query, *variables_of(layer)])
 
     concrete = step.get_concrete_function(query)
@@ -265,22 +253,16 @@ def test_no_tensor_of_all_logits_in_either_direction(path, loss, name):
 @pytest.mark.traced
 @pytest.mark.optimized
 @pytest.mark.parametrize(
-    ("what", "name"),
-    long_after(
-        1,
-        ("losses_and_best", "bfloat16"),
-        ("top_k", "tied all"),
-        ("top_k", "plain"),
-        ("losses_and_best", "plain"),
-    ),
+    ("with_losses", "name"),
+    long_after(1, (True, "bfloat16"), (False, "tied all"), (False, "plain"), (True, "plain")),
 )
-def test_no_tensor_of_all_logits_where_the_best_are_found(what, name):
+def test_no_tensor_of_all_logits_where_the_best_are_found(with_losses, name):
     num_queries, num_classes, dim = 512, 40_000, 2
     layer = make_head(name, num_classes, dim)
 
     def found(query):
         exclude, labels = tf.zeros([len(query), 3], tf.int32), tf.zeros([len(query), 1], tf.int32)
-        if what == "top_k":
+        if not with_losses:
             return layer.top_k(query, 5, exclude)
         return layer.losses_and_best(query, labels, SoftmaxCrossentropy(), 5, exclude)
 

@@ -1,8 +1,10 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import Subclassed, dense_encoder, learnable, log_softmax
-from encoded_checks import DIM, FEATURES, NUM_CLASSES, head_of, model_of, tower, vectors_of
+from classifier_checks import Subclassed, learnable, log_softmax
+from encoded_checks import DIM, FEATURES, NUM_CLASSES, check_cache, head_of, model_of, tower, vectors_of
 from long_cases import long_after
 from memory_checks import with_peak
 
@@ -55,8 +57,8 @@ def test_a_step_encodes_each_distinct_class_once_and_gradients_reach_all_that_is
 @pytest.mark.parametrize("free_vectors", [False, True])
 def test_a_bias_is_added_to_the_logits_of_all_classes_wherever_they_are_scored(free_vectors, reloaded):
     bias = {"use_bias": True, "bias_initializer": keras.initializers.Constant(-2.0)}
-    model = model_of(EncodedHead(tower(), FEATURES, free_vectors, **bias), samplers.Uniform(9, shared=True))
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=BinaryCrossentropy())
+    head = EncodedHead(tower(), FEATURES, free_vectors, **bias)
+    model = model_of(head, samplers.Uniform(9, shared=True), loss=BinaryCrossentropy())
     x, y = learnable(16)
     model.fit(x, y, batch_size=8, verbose=0)
     head, query = model.head, model.encoder(x)
@@ -89,6 +91,7 @@ def losses_and_gradients(head, loss, labels, sampler):
 
 
 ONE_LABEL, SEVERAL = [[3], [9], [3], [-1], [0], [12], [9]], [[3, -1], [9, 24], [-1, -1], [3, 0], [0, -1]]
+shared_draws = partial(samplers.Uniform, 6, shared=True, seed=1)
 
 
 @pytest.mark.both_keras
@@ -98,15 +101,11 @@ ONE_LABEL, SEVERAL = [[3], [9], [3], [-1], [0], [12], [9]], [[3, -1], [9, 24], [
         2,
         (SoftmaxCrossentropy, ONE_LABEL, samplers.InBatch),
         (BinaryCrossentropy, SEVERAL, lambda: samplers.InBatch(11, seed=1)),
-        (lambda **options: BinaryCrossentropy(0.1, **options), SEVERAL, samplers.InBatch),
-        (SquaredHinge, SEVERAL, lambda: samplers.Uniform(6, shared=True, seed=1)),
-        (lambda **options: SoftmaxCrossentropy("nce", **options), SEVERAL, samplers.InBatch),
-        (lambda **options: SoftmaxCrossentropy("partition", True, **options), SEVERAL, samplers.InBatch),
-        (
-            SoftmaxCrossentropy,
-            SEVERAL,
-            lambda: samplers.Mixture([samplers.InBatch(), samplers.Uniform(6, shared=True, seed=1)]),
-        ),
+        (partial(BinaryCrossentropy, 0.1), SEVERAL, samplers.InBatch),
+        (SquaredHinge, SEVERAL, shared_draws),
+        (partial(SoftmaxCrossentropy, "nce"), SEVERAL, samplers.InBatch),
+        (partial(SoftmaxCrossentropy, "partition", True), SEVERAL, samplers.InBatch),
+        (SoftmaxCrossentropy, SEVERAL, lambda: samplers.Mixture([samplers.InBatch(), shared_draws()])),
         (SoftmaxCrossentropy, SEVERAL, lambda: samplers.Uniform(6, seed=1)),
         (GBCE, ONE_LABEL, samplers.InBatch),
         (SoftmaxCrossentropy, [[-1], [-1]], samplers.InBatch),
@@ -114,11 +113,9 @@ ONE_LABEL, SEVERAL = [[3], [9], [3], [-1], [0], [12], [9]], [[3, -1], [9, 24], [
     ),
 )
 def test_queries_in_chunks_have_the_losses_and_gradients_of_all_at_once(loss, labels, sampler):
-    plain = head_of()
+    plain, loss = head_of(), loss(reduction="none")
     cached = head_of(GradCache(plain.item_encoder, chunk_size=3))
-    found = [
-        losses_and_gradients(head, loss(reduction="none"), labels, sampler()) for head in (plain, cached)
-    ]
+    found = (losses_and_gradients(head, loss, labels, sampler()) for head in (plain, cached))
     for want, got in zip(*found, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -145,9 +142,15 @@ def test_a_large_pool_takes_no_matrix(loss):
 
 
 def test_nothing_to_score_is_nothing_to_encode():
-    head = head_of()
-    of_labels, of_ids = head._score_both(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
+    normalized = keras.layers.BatchNormalization()
+    item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
+    head = head_of(item_encoder, free_vectors=True)
+    with tf.GradientTape() as tape:
+        of_labels, of_ids = head._score_both(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([3], -1))
+        total = tf.reduce_sum(of_labels)
     assert not np.any(of_labels) and not np.any(of_ids) and of_ids.shape == (2, 3)
+    assert np.isfinite(normalized.moving_mean.numpy()).all()
+    assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move
     for bad in (25, 27):  # the first comes to the number that the range names
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{bad}"):
             head._score_both(tf.ones([1, DIM]), tf.constant([[bad]]), tf.constant([0]))
@@ -163,7 +166,7 @@ def test_the_cache_is_refreshed_where_it_is_out_of_date(monkeypatch):
     assert history["head/cache_age"] == [4, 8] and "sampler/index_age" in history
     loss = model.evaluate(x, y, verbose=0)
     assert model.head.class_cache.age == 0
-    np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+    check_cache(model.head)
     logits = model.encoder(x).numpy() @ vectors_of(model.head).T
     np.testing.assert_allclose(loss, -np.mean(log_softmax(logits)[np.arange(32), y]), rtol=1e-4)
     found = model.predict(x, verbose=0)["ids"]
@@ -259,11 +262,8 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path, reload
     model.fit(x, y, batch_size=8, verbose=0)
     model.head.freshen(force=True)
     cache, vector = tf_variable(model.head.cache).numpy(), model.head.item_encoder(new).numpy()
-    given = lambda names: {  # noqa: E731
-        "text": np.array(["word3 new"] * len(names)),
-        "price": np.ones([len(names), 1]),
-    }
-    changed = tfxc.change_classes(model, ["new", *names[:0:-1]], new_rows=given)
+    rows = {"text": np.array(["word3 new"]), "price": np.ones([1, 1])}
+    changed = tfxc.change_classes(model, ["new", *names[:0:-1]], new_rows=lambda names: rows)
     assert changed.head.features["text"].numpy()[0] == b"word3 new" and changed.head.class_cache.age == 0
     np.testing.assert_array_equal(tf_variable(changed.head.cache).numpy()[1:], cache[:0:-1])
     np.testing.assert_allclose(changed.head.class_vectors(0, 1), vector, rtol=1e-5)
@@ -277,12 +277,11 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path, reload
 def test_errors_say_the_remedy():
     with pytest.raises(ValueError, match="one row for each class"):
         EncodedHead(tower(), {"a": np.ones([3, 1]), "b": np.ones([4, 1])})
-    with pytest.raises(ValueError, match="no elements"):
+    with pytest.raises(ValueError, match="dataset of features needs an element for each class.* has none"):
         EncodedHead(tower(), tf.data.Dataset.range(0))
     with pytest.raises(ValueError, match="vectors of width 6, but the queries are of width 5"):
         EncodedHead(tower(), FEATURES).build((None, 5))
-    bare = EncodedHead(tower(), NUM_CLASSES)
-    bare.build((None, DIM))
+    bare = head_of(features=np.int64(NUM_CLASSES))
     with pytest.raises(ValueError, match="set head.features"):
         bare.freshen(force=True)
     with pytest.raises(ValueError, match="features of 3 classes for 25"):
@@ -292,13 +291,11 @@ def test_errors_say_the_remedy():
     brands = keras.Input((), dtype="int32", name="brand")
     of_brands = keras.Model({"brand": brands}, keras.layers.Embedding(9, DIM)(brands))
     for ids in ([3, 2**32 + 7], [3, 7.5]):
-        head = EncodedHead(of_brands, {"brand": np.array(ids)})
-        head.build((None, DIM))
+        head = head_of(of_brands, {"brand": np.array(ids)})
         with pytest.raises(tf.errors.InvalidArgumentError, match="'brand' as int32, which does not hold"):
             head.encode(tf.range(2))
     with pytest.raises(ValueError, match="DenseHead are learnt class by class"):
-        model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(3))
-        model.export_item_encoder("unused")
+        model_of(tfxc.layers.DenseHead(3), False).export_item_encoder("unused")
 
 
 @pytest.mark.long
@@ -310,20 +307,17 @@ def test_towers_that_share_a_layer(reloaded):
     encoder, item_encoder = keras.Model(asked, mean(asked)), keras.Model(named, mean(named))
     names = np.random.default_rng(1).integers(12, size=[NUM_CLASSES, 2])
     head = EncodedHead(item_encoder, names)
-    model = tfxc.ExtremeClassifier(encoder, head, samplers.Uniform(10, shared=True, seed=1), k=3)
-    model.compile(tfxc.optimizers.LazySGD(3.0), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    draws, rule = samplers.Uniform(10, shared=True, seed=1), tfxc.optimizers.LazySGD(3.0)
+    model = model_of(head, draws, encoder, rule, run_eagerly=True)
     assert len(model.trainable_weights) == 1
     query, labels = tf.constant(names[:8]), tf.range(8)
     table = tf_variable(words.trainable_weights[0])
     with tf.GradientTape() as tape:
-        rows = tf.gather(table, names)
-        logits = tf.matmul(
-            tf.reduce_mean(tf.gather(table, query), 1), tf.reduce_mean(rows, 1), transpose_b=True
-        )
+        of_query, rows = (tf.reduce_mean(tf.gather(table, words), 1) for words in (query, names))
+        logits = tf.matmul(of_query, rows, transpose_b=True)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     want = table - tf.convert_to_tensor(tape.gradient(loss, table))
-    exact = tfxc.ExtremeClassifier(encoder, head, k=3)
-    exact.compile(tfxc.optimizers.LazySGD(1.0), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    exact = model_of(head, False, encoder, tfxc.optimizers.LazySGD(1.0), run_eagerly=True)
     exact.fit(query, labels, batch_size=8, verbose=0)
     np.testing.assert_allclose(table, want, rtol=1e-5, atol=1e-6)
     losses = model.fit(query, labels, batch_size=4, epochs=8, verbose=0).history["loss"]
@@ -372,8 +366,7 @@ def test_what_a_file_cannot_keep_shared_is_refused_before_it_is_written(tmp_path
 
 def test_one_model_may_encode_queries_and_items(reloaded):
     both = tower()
-    model = tfxc.ExtremeClassifier(both, EncodedHead(both, FEATURES), samplers.InBatch(), k=3)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    model = model_of(EncodedHead(both, FEATURES), encoder=both, run_eagerly=True)
     model.fit(FEATURES, np.arange(NUM_CLASSES), verbose=0)
     loaded = reloaded(model)
     assert len(loaded.trainable_weights) == 2
@@ -388,7 +381,6 @@ def test_a_mere_layer_may_be_the_item_encoder():
     assert again.head.encode([1, 2]).shape == (2, DIM)
 
 
-@pytest.mark.long
 @register
 class Kinds(keras.layers.Layer):
     """An item encoder without ``build``, of integers."""
@@ -415,13 +407,12 @@ def test_an_item_encoder_that_its_first_call_builds_comes_back(reloaded, item_en
 def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_cache():
     normalized = keras.layers.BatchNormalization()
     item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
-    model = tfxc.ExtremeClassifier(dense_encoder(), EncodedHead(item_encoder, FEATURES + 5), k=3)
-    model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
+    model = model_of(EncodedHead(item_encoder, FEATURES + 5), False, run_eagerly=True)
     x, y = learnable(16)
     for _ in range(2):
         model.fit(x, y, verbose=0)
         model.evaluate(x, y, verbose=0)
-        np.testing.assert_allclose(tf_variable(model.head.cache), vectors_of(model.head), rtol=1e-5)
+        check_cache(model.head)
     moved = normalized.moving_mean.numpy()
     assert np.all(moved > 0)
     # Asked for a loss, not for a step of training, it is exact.
@@ -435,11 +426,7 @@ def test_training_over_all_classes_runs_layers_as_in_training_and_leaves_no_old_
 @pytest.mark.long
 def test_a_model_that_its_first_batch_builds_reads_no_empty_cache():
     def unbuilt():
-        model = tfxc.ExtremeClassifier(
-            Subclassed(None, keras.layers.Dense(DIM)), EncodedHead(tower(), FEATURES), samplers.InBatch(), k=3
-        )
-        model.compile(tfxc.optimizers.LazyAdam(0.05), loss=SoftmaxCrossentropy(), run_eagerly=True)
-        return model
+        return model_of(encoder=Subclassed(None, keras.layers.Dense(DIM)), run_eagerly=True)
 
     x, y = learnable(8)
     model = unbuilt()
@@ -452,18 +439,3 @@ def test_a_model_that_its_first_batch_builds_reads_no_empty_cache():
     np.testing.assert_allclose(model.rank(x, 3)["scores"], model.predict(x, verbose=0)["scores"], rtol=1e-5)
     with pytest.raises(ValueError, match="a generator is not read to build it: call the model on one"):
         unbuilt().predict(iter([x]), verbose=0)
-
-
-def test_a_batch_without_labels_leaves_moving_means_numbers():
-    normalized = keras.layers.BatchNormalization()
-    item_encoder = keras.Sequential([keras.Input((3,)), normalized, keras.layers.Dense(DIM)])
-    head = head_of(item_encoder, free_vectors=True)
-    with tf.GradientTape() as tape:
-        of_labels, _ = head._score_both(tf.ones([2, DIM]), tf.fill([2, 1], -1), tf.fill([0], -1))
-        total = tf.reduce_sum(of_labels)
-    assert np.isfinite(normalized.moving_mean.numpy()).all()
-    assert tf.size(tape.gradient(total, tf_variable(head.free)).indices) == 0  # class 0 does not move
-
-
-def test_the_number_of_classes_may_be_one_of_numpy():
-    assert EncodedHead(tower(), np.int64(NUM_CLASSES)).num_classes == NUM_CLASSES

@@ -19,7 +19,7 @@ import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.class_vectors import blocks
-from tfxc.layers import DenseHead, Head, UniformSparseHead
+from tfxc.layers import DenseHead, EncodedHead, Head, MACHHead, UniformSparseHead
 from tfxc.layers.head import block_size, class_biases, score_candidates
 from tfxc.losses import LOGSUMEXP_OF_CANDIDATES, BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
 from tfxc.samplers import MIDX
@@ -74,9 +74,8 @@ def test_a_graph_need_not_know_the_width_of_queries(name):
     layer, query = make_head(name, 9, 4), queries(3, 4)
     asks = [lambda x: layer.top_k(x, 2)]
     asks += [lambda x, ids=ids: layer.score(x, tf.constant(ids)) for ids in ([[1], [8], [0]], [2, 7])]
-    if name != "tied bfloat16":  # writes its logits in place, which has no gradient in a graph
-        asks.append(layer)
-    for ask in asks:
+    # The last writes its logits in place, which has no gradient in a graph.
+    for ask in [*asks, layer] if name != "tied bfloat16" else asks:
         graph = tf.function(ask, input_signature=[tf.TensorSpec([None, None])], autograph=False)
         for found, want in zip(tf.nest.flatten(graph(query)), tf.nest.flatten(ask(query)), strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
@@ -93,14 +92,6 @@ def test_ids_to_score_come_as_lists_and_in_any_integer_type(make, ids):
         layer.score(query, np.array(ids, np.float32))
 
 
-def test_queries_of_sequences_are_refused():
-    layer = make_head("plain", 9, 4)
-    with pytest.raises(ValueError, match=r"shape \(3, 2, 4\): model.queries\(x\) returns the queries"):
-        layer.top_k(tf.zeros([3, 2, 4]), 2)
-    with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape \(4,\): pass one row"):
-        layer.top_k(tf.zeros([4]), 2)
-
-
 @pytest.mark.parametrize("k", [1, 7, 41])
 def test_equal_scores_go_to_the_lower_id(tiny_blocks, k):
     layer, query = tied_head(41), tf.constant([[1.0, 2.0], [1.0, 1.0], [0.0, 0.0]])
@@ -110,10 +101,9 @@ def test_equal_scores_go_to_the_lower_id(tiny_blocks, k):
 
 def test_blocks_of_the_normal_size():
     layer, query = make_head("bias", 20_011, 4), queries(3, 4)
-    want_scores, want = tf.math.top_k(layer(query), 12)
-    scores, ids = layer.top_k(query, 12)
-    np.testing.assert_array_equal(ids, want)
-    np.testing.assert_allclose(scores, want_scores, rtol=1e-5)
+    check_top_k(layer, query, numpy_logits(layer, query), 12)
+    sizes = [int(block_size(tf.constant(num), 8192)) for num in (0, 1, 1000, 1_000_000)]
+    assert sizes == [8192, 8192, 4194, 256]
 
 
 @pytest.mark.parametrize("allow", [[[4, 9, 4, -1]], [[4, 9, 4, -1], [0, 11, -1, 2], [-1, -1, -1, -1]]])
@@ -160,8 +150,7 @@ def test_excluded_classes(tiny_blocks):
     left = np.isfinite(np.take_along_axis(logits, want, 1))
     np.testing.assert_array_equal(ids, np.where(left, want, -1))
     assert left.sum(1).tolist() == [10, 10, 8] and np.isneginf(scores.numpy()[~left]).all()
-    everything = tf.tile(tf.range(12)[tf.newaxis], [3, 1])
-    scores, ids = layer.top_k(query, 2, everything)
+    scores, ids = layer.top_k(query, 2, [range(12)])
     assert ids.numpy().tolist() == [[-1, -1]] * 3 and np.isneginf(scores).all()
 
 
@@ -172,12 +161,6 @@ def test_one_row_of_exclude_is_for_all_queries(make, path):
     np.testing.assert_array_equal(layer.top_k(query, np.int64(4), [[3, 7, 0]]).ids, want)
     with pytest.raises(tf.errors.InvalidArgumentError, match="exclude must have a row .* the rows are 2"):
         layer.top_k(query, 4, [[3], [7]])
-
-
-@pytest.mark.parametrize("name", ["plain", "all"])
-def test_probes_of_a_head_without_them_are_refused(name):
-    with pytest.raises(ValueError, match="has no num_probes"):
-        make_head(name, 9, 3).top_k(queries(2, 3), 2, num_probes=1)
 
 
 @pytest.mark.traced
@@ -196,15 +179,19 @@ def test_k_as_a_tensor(tiny_blocks):
         np.testing.assert_array_equal(layer.top_k(query, tf.constant(k, tf.int64))[1], want)
 
 
-@pytest.mark.parametrize("bad", [-2, 9])
-def test_excluded_ids_are_checked(bad):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"excluded class id is outside \[0, 9\)"):
-        make_head("plain", 9, 3).top_k(queries(2, 3), 2, [[1, 2], [3, bad]])
-
-
-def test_no_query(tiny_blocks):
-    scores, ids = make_head("plain", 9, 3).top_k(tf.zeros([0, 3]), 2)
+def test_no_query_and_what_cannot_be_ranked(tiny_blocks):
+    head, query = make_head("plain", 9, 3), queries(2, 3)
+    scores, ids = head.top_k(tf.zeros([0, 3]), 2)
     assert scores.shape == ids.shape == (0, 2)
+    for bad in (-2, 9):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"excluded class id is outside \[0, 9\)"):
+            head.top_k(query, 2, [[1, 2], [3, bad]])
+    with pytest.raises(ValueError, match="has no num_probes"):
+        head.top_k(query, 2, num_probes=1)
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 3\): model.queries\(x\) returns the queries"):
+        head.top_k(tf.zeros([3, 2, 3]), 2)
+    with pytest.raises(ValueError, match=r"query must be \[N, D\], but has shape \(3,\): pass one row"):
+        head.top_k(tf.zeros([3]), 2)
 
 
 @EVERY_CONFIGURATION
@@ -223,16 +210,10 @@ def test_scan_sees_every_class_once_in_order(tiny_blocks, name):
     assert int(seen) == 17
 
 
-def test_blocks_shrink_as_queries_grow():
-    sizes = [int(block_size(tf.constant(num), 8192)) for num in (0, 1, 1000, 1_000_000)]
-    assert sizes == [8192, 8192, 4194, 256]
-
-
 @pytest.mark.parametrize("bad", [0, -3, 2.0, None])
 def test_number_of_classes_is_checked(bad):
     with pytest.raises(ValueError, match=r"num_classes must be an integer in \[1, 2147483647\]"):
         DenseHead(bad)
-    assert issubclass(DenseHead, Head)
 
 
 HEADS = {
@@ -249,13 +230,11 @@ def test_a_class_that_has_diverged_hides_no_other(name, path):
     scores, ids = head.top_k(query, 300)
     weight.scatter_nd_update([[7]], tf.fill([1, weight.shape[1]], float("nan")))
     want = np.array([[i for i in row if i != 7][:20] for row in ids.numpy()])
-    labels = tf.zeros([6, 1], tf.int32)
-    best = head.top_k(query, 20)[1]
-    beside = head.losses_and_best(query, labels, SquaredHinge(), 20)[1].ids
-    everything = head.top_k(query, 300)
-    np.testing.assert_array_equal(best, want)
-    np.testing.assert_array_equal(beside, want)
-    assert 7 not in everything[1].numpy() and everything[1].numpy()[:, -1].tolist() == [-1] * 6
+    _, beside = head.losses_and_best(query, tf.zeros([6, 1], tf.int32), SquaredHinge(), 20)
+    for best in (head.top_k(query, 20), beside):
+        np.testing.assert_array_equal(best.ids, want)
+    everything = head.top_k(query, 300).ids.numpy()
+    assert 7 not in everything and everything[:, -1].tolist() == [-1] * 6
 
 
 @pytest.mark.parametrize("make", [*HEADS.values(), lambda: PlainHead(300)])
@@ -275,24 +254,22 @@ OFFSETS = np.float32([[0.5, -np.inf, 0.0, 1.0], [-np.inf, 0.0, 0.0, -2.0]])
 
 
 def check_log_sum(head, tolerance=1e-5):
-    query = queries(2, 5)
-    labels = tf.constant([[7, -1], [3, 9]])
+    query, labels = queries(2, 5), tf.constant([[7, -1], [3, 9]])
     ids = tf.constant([[4, 8, -1, 4], [5, 9, 4, 6]])
-    is_dense = isinstance(head, DenseHead)
+    is_dense, found = isinstance(head, DenseHead), []
     variables = variables_of(head) if is_dense else [tf_variable(own) for own in head.trainable_variables]
-    found = []
-    for way in "summed", "one by one":
+
+    def one_by_one():
+        scores = tf.where(ids < 0, -np.inf, head.score(query, ids) + OFFSETS)
+        return head.score(query, labels), tf.reduce_logsumexp(scores, 1, keepdims=True)
+
+    given = query, labels, ids, -tf.constant(OFFSETS), LOGSUMEXP_OF_CANDIDATES
+    for summed in (lambda: head.candidates(*given), one_by_one):
         with tf.GradientTape() as tape:
-            if way == "summed":
-                given = query, labels, ids, -tf.constant(OFFSETS)
-                logits, log_sum = head.candidates(*given, LOGSUMEXP_OF_CANDIDATES)
-            else:
-                logits, scores = head.score(query, labels), head.score(query, ids) + OFFSETS
-                log_sum = tf.reduce_logsumexp(tf.where(ids < 0, -np.inf, scores), 1, keepdims=True)
+            logits, log_sum = summed()
             of_labels = tf.reduce_sum(tf.where(labels >= 0, logits, 0.0))
             total = of_labels + tf.reduce_sum(log_sum)
-        gradients = tape.gradient(total, variables)
-        found.append([of_labels, log_sum, *gradients])
+        found.append([of_labels, log_sum, *tape.gradient(total, variables)])
     for gradient in found[0][2:]:
         if isinstance(gradient, tf.IndexedSlices):
             first = head.row_offset if is_dense and gradient.values.shape.rank == 2 else 0
@@ -399,7 +376,6 @@ def test_two_functions_make_a_head(twins, loss, traced):
         (lambda vectors: vectors[:, 1:], "(29, 5)"),
         (lambda vectors: vectors[:, tf.newaxis], "(29, 1, 6)"),
     ],
-    ids=["one less", "narrower", "of rank 3"],
 )
 def test_an_own_heads_vectors_of_another_shape_are_refused(twins, monkeypatch, change, shape):
     plain, _, query = twins
@@ -409,13 +385,10 @@ def test_an_own_heads_vectors_of_another_shape_are_refused(twins, monkeypatch, c
     with pytest.raises(ValueError, match=wanted) as error:
         list(blocks(plain))
     assert str(error.value).endswith(f"but gave {shape}.")
-    for use in (
-        lambda: plain.score(query, LABELS),
-        lambda: plain.top_k(query, 3),
-        lambda: InvertedIndex().build_from(plain),
-    ):
+    build = InvertedIndex().build_from
+    for use, given in ((plain.score, (query, LABELS)), (plain.top_k, (query, 3)), (build, [plain])):
         with pytest.raises(ValueError, match=wanted):
-            use()
+            use(*given)
 
 
 def test_an_own_heads_queries_of_another_width_are_refused(twins, monkeypatch):
@@ -488,31 +461,23 @@ def test_three_functions_make_a_head_without_class_vectors(tiny_blocks, loss):
     losses, best = head.losses_and_best(query, LABELS, loss, 5)
     np.testing.assert_allclose(losses, dense.losses(query, LABELS, loss), rtol=1e-4)
     np.testing.assert_array_equal(best.ids, head.top_k(query, 5).ids)
-    np.testing.assert_allclose(head.top_k(query, 5).scores, dense.top_k(query, 5).scores, rtol=1e-4)
-    allowed = head.top_k(query, 2, allow=[[3, 8, 14]])
-    np.testing.assert_allclose(allowed.scores, dense.top_k(query, 2, allow=[[3, 8, 14]]).scores, rtol=1e-4)
+    for allow in (None, [[3, 8, 14]]):
+        scores, want = (own.top_k(query, 3, allow=allow).scores for own in (head, dense))
+        np.testing.assert_allclose(scores, want, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["UniformSparseHead", "MACHHead", "EncodedHead"])
-def test_heads_that_cannot_filter_gradients_refuse_to(name):
-    head = {
-        "UniformSparseHead": lambda: UniformSparseHead(9, fan_in=2),
-        "MACHHead": lambda: tfxc.layers.MACHHead(9, 5, 3),
-        "EncodedHead": lambda: tfxc.layers.EncodedHead(keras.layers.Dense(4), np.ones((9, 2), np.float32)),
-    }[name]()
-    head.check(loss=SoftmaxCrossentropy())
-    with pytest.raises(ValueError, match=f"{name} computes the whole gradient.*filter_below=0.5.*DenseHead"):
-        head.check(loss=SoftmaxCrossentropy(filter_below=0.5))
+encoded = partial(EncodedHead, keras.layers.Dense(2))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        tfxc.layers.DenseHead,
-        partial(tfxc.layers.UniformSparseHead, fan_in=2),
-        partial(tfxc.layers.EncodedHead, keras.layers.Dense(2)),
-    ],
-)
+def test_heads_that_cannot_filter_gradients_refuse_to():
+    for head in (UniformSparseHead(9, fan_in=2), MACHHead(9, 5, 3), encoded(9)):
+        head.check(loss=SoftmaxCrossentropy())
+        message = f"{type(head).__name__} computes the whole gradient.*filter_below=0.5.*DenseHead"
+        with pytest.raises(ValueError, match=message):
+            head.check(loss=SoftmaxCrossentropy(filter_below=0.5))
+
+
+@pytest.mark.parametrize("make", [DenseHead, partial(UniformSparseHead, fan_in=2), encoded])
 def test_an_initializer_of_biases_that_a_head_does_not_have_is_refused(make):
-    with pytest.raises(ValueError, match="starts no bias, because use_bias is False: pass use_bias=True"):
+    with pytest.raises(ValueError, match="starts no bias: pass use_bias=True, or leave it out"):
         make(5, bias_initializer=keras.initializers.Constant(-1.0))

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 from classifier_checks import DIM, NUM_CLASSES, learnable
 from head_checks import queries
 from long_cases import long_after
@@ -24,16 +23,13 @@ def check_mean(merged, heads, query):
 
 
 def test_the_merged_scores_are_the_mean_of_the_parts():
-    heads, query = [make_head(0), make_head(2), make_head(4)], queries(3, 12)
-    merged = merge_mach_heads([heads[1], heads[2], heads[0]])
-    assert (merged.first_repetition, merged.num_repetitions, merged.num_groups) == (0, 6, 3)
+    heads, query = [make_head(first) for first in (0, 2, 4, 6)], queries(3, 16)
+    merged = merge_mach_heads([heads[1], heads[3], heads[2], heads[0]])
+    assert (merged.first_repetition, merged.num_repetitions, merged.num_groups) == (0, 8, 4)
     check_mean(merged, heads, query)
-    np.testing.assert_array_equal(merged.hashes, make_head(num_repetitions=6).hashes)
-
-
-def test_merged_heads_can_be_merged():
-    pairs = [merge_mach_heads([make_head(0), make_head(2)]), merge_mach_heads([make_head(4), make_head(6)])]
-    assert merge_mach_heads(pairs).num_repetitions == 8
+    np.testing.assert_array_equal(merged.hashes, make_head(num_repetitions=8).hashes)
+    again = merge_mach_heads([merge_mach_heads(heads[2:]), merge_mach_heads(heads[:2])])
+    check_mean(again, heads, query)
 
 
 @pytest.mark.long
@@ -52,10 +48,8 @@ def test_training_apart_and_merging_equals_training_together(activation):
         return keras.layers.Dense(5, activation="tanh")(inputs)
 
     def head(first, num_repetitions, num_groups=1):
-        return MACHHead(
-            NUM_CLASSES, 6, num_repetitions, "mean", activation,
-            first_repetition=first, num_groups=num_groups, seed=1,
-        )  # fmt: skip
+        options = {"first_repetition": first, "num_groups": num_groups, "seed": 1}
+        return MACHHead(NUM_CLASSES, 6, num_repetitions, "mean", activation, **options)
 
     inputs = [keras.Input((DIM,)) for _ in range(2)]
     encoders = [keras.Model(one, encoder(one)) for one in inputs]
@@ -107,14 +101,9 @@ def test_other_hash_functions_than_the_seed_says():
         merge_mach_heads([make_head(0), head])
 
 
-def test_nothing_and_a_head_that_is_not_built():
-    with pytest.raises(ValueError, match="no head to merge"):
-        merge_mach_heads([])
-    with pytest.raises(ValueError, match="repetition 0 is not built"):
-        merge_mach_heads([MACHHead(30, 7, 2, seed=5)])
-
-
-def test_one_head_alone_is_itself():
+def test_nothing_a_head_that_is_not_built_and_one_alone_which_is_itself():
+    for heads in ([], [MACHHead(30, 7, 2, seed=5)]):
+        with pytest.raises(ValueError, match="no head to merge, or one is not built"):
+            merge_mach_heads(heads)
     head, query = make_head(), queries(2, 4)
     np.testing.assert_array_equal(merge_mach_heads([head])(query), head(query))
-    assert tf.is_tensor(head(query))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
-from head_checks import CLOSE, check_logits, check_sequences, check_top_k, queries
+from head_checks import CLOSE, check_logits, check_top_k, queries
 from long_cases import long_after
 
 from tfxc import losses, optimizers, samplers
@@ -36,34 +36,33 @@ def numpy_logits(head, query):
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (9, 3, 7), (30, 5, 5)])
 @pytest.mark.parametrize(("num_queries", "group_size"), [(1, 1), (4, 1), (4, 4), (50, 7)])
-def test_every_way_to_a_logit_agrees(shape, num_queries, group_size, use_bias):
+def test_every_way_to_a_logit_agrees_and_top_k(shape, num_queries, group_size, use_bias, tiny_blocks):
     head = make_head(*shape, use_bias=use_bias, group_size=group_size)
     query = queries(num_queries, shape[2])
-    check_logits(head, query, numpy_logits(head, query))
+    logits = numpy_logits(head, query)
+    check_logits(head, query, logits)
+    check_top_k(head, query, logits, min(4, shape[0]))
 
 
-def test_sequence_queries():
-    head, query = make_head(), queries(6, 7)
-    check_sequences(head, query, numpy_logits(head, query))
-
-
-@pytest.mark.parametrize(("num_classes", "num_queries"), [(1, 1), (13, 1), (50, 3)])
-def test_top_k_equals_ranking_all_logits(tiny_blocks, num_classes, num_queries):
-    head, query = make_head(num_classes), queries(num_queries, 7)
-    check_top_k(head, query, numpy_logits(head, query), min(4, num_classes))
+def check_equal(head, query, *functions):
+    """Two functions of queries give the same losses [N], and gradients of queries, kernel and biases."""
+    sources, found = [query, tf_variable(head.kernel), tf_variable(head.bias)], []
+    for function in functions:
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            losses_of = function(query)
+        found.append([losses_of, *tape.gradient(losses_of, sources)])
+    np.testing.assert_allclose(*(tf.reduce_sum(losses_of) for losses_of, *_ in found), rtol=1e-5)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
+    return found[0]
 
 
 def test_the_gradient_of_chosen_scores_is_sparse():
     head, query, ids = make_head(), tf.constant(queries(2, 7)), tf.constant([[2, 8], [2, 0]])
-    sources = [query, tf_variable(head.kernel), tf_variable(head.bias)]
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(query)
-        chosen = tf.reduce_sum(head.score(query, ids) ** 2)
-        picked = tf.reduce_sum(tf.gather(head(query), ids, batch_dims=1) ** 2)
-    got, want = tape.gradient(chosen, sources), tape.gradient(picked, sources)
-    assert isinstance(got[1], tf.IndexedSlices)
-    for one, other in zip(got, want, strict=True):
-        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
+    picked = lambda query: tf.gather(head(query), ids, batch_dims=1) ** 2  # noqa: E731
+    gradients = check_equal(head, query, lambda query: head.score(query, ids) ** 2, picked)
+    assert isinstance(gradients[2], tf.IndexedSlices)
 
 
 class Unknown(losses.SquaredHinge):
@@ -76,15 +75,8 @@ class Unknown(losses.SquaredHinge):
 def test_the_streamed_loss_equals_that_on_all_logits(loss):
     head, query = make_head(), tf.constant(queries(3, 7))
     labels = tf.constant([[2, 5], [0, -1], [-1, -1]])
-    sources = [query, tf_variable(head.kernel), tf_variable(head.bias)]
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(query)
-        reduced, positives = head.reduce(query, labels, loss)
-        streamed = tf.reduce_sum(loss.combine(reduced, positives, labels >= 0))
-        plain = tf.reduce_sum(loss.call(labels, head(query)))
-    np.testing.assert_allclose(streamed, plain, rtol=1e-5)
-    for one, other in zip(tape.gradient(streamed, sources), tape.gradient(plain, sources), strict=True):
-        np.testing.assert_allclose(tf.convert_to_tensor(one), tf.convert_to_tensor(other), **CLOSE)
+    streamed = lambda query: loss.combine(*head.reduce(query, labels, loss), labels >= 0)  # noqa: E731
+    check_equal(head, query, streamed, lambda query: loss.call(labels, head(query)))
 
 
 def varied(num_queries, num_inputs=400, seed=0):
@@ -146,15 +138,9 @@ def test_an_index_needs_the_queries_of_a_step(make_index):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize(
-    ("sampler", "loss"),
-    long_after(
-        1, (samplers.MIDX(10, num_codewords=4), losses.SoftmaxCrossentropy()), (None, losses.SquaredHinge())
-    ),
-)
-def test_it_learns(sampler, loss):
-    keras.utils.set_random_seed(0)
-    x, y = learnable(400)
+@pytest.mark.parametrize("sampler", long_after(1, samplers.MIDX(10, num_codewords=4), None))
+def test_it_learns(sampler):
+    loss, (x, y) = losses.SoftmaxCrossentropy() if sampler else losses.SquaredHinge(), learnable(400)
     encoder = keras.Sequential([dense_encoder(), keras.layers.Dense(64, activation="relu")])
     head = UniformSparseHead(NUM_CLASSES, 16, use_bias=True, seed=0)
     model = make_model(sampler, loss, head, encoder, optimizer=optimizers.LazyAdam(0.01))
@@ -178,6 +164,7 @@ def test_rewiring_moves_the_weakest(fraction):
     assert (after[after != 0] == before[after != 0]).all()
     if num_moved:
         np.testing.assert_allclose(logs["dropped_magnitude"], np.sort(np.abs(old), 1)[:, :num_moved].mean())
+    assert make_head(6, 7, 7).rewire(fraction)["moved"] == 0  # no input is left to grow
 
 
 @pytest.mark.parametrize("group_size", [1, 4, 100])
@@ -202,14 +189,12 @@ def test_a_group_moves_an_input_for_all_its_classes_and_the_optimizer_forgets_th
         np.testing.assert_allclose(squares[:, weakest], squares[:, kept].mean(1), rtol=1e-5)
 
 
-def test_a_group_has_one_row_of_inputs():
+def test_a_group_has_one_row_of_inputs_and_its_classes_cannot_change():
     assert tf_variable(make_head(20, 3, 9).indices).shape == (20, 3)
-    assert tf_variable(make_head(20, 3, 9, group_size=8).indices).shape == (3, 3)
-
-
-def test_classes_of_groups_cannot_change():
-    with pytest.raises(ValueError, match="group_size=4 cannot change"):
-        make_head(group_size=4).config_for(np.arange(9))
+    head = make_head(20, 3, 9, group_size=8)
+    assert tf_variable(head.indices).shape == (3, 3)
+    with pytest.raises(ValueError, match="group_size=8 cannot change"):
+        head.config_for(np.arange(20))
 
 
 def test_every_rewire_is_different_and_the_seed_decides():
@@ -242,10 +227,6 @@ def test_a_class_of_a_group_whose_weights_are_not_finite_is_named():
     tf_variable(head.kernel).assign(weights)
     with pytest.raises(ValueError, match="weights of class 37 are not finite"):
         head.rewire(0.5)
-
-
-def test_no_input_is_left_to_grow():
-    assert make_head(6, 7, 7).rewire(0.5)["moved"] == 0
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ def test_classes_that_share_labels_share_a_group():
     assert {tuple(sorted(group)) for group in groups} == {tuple(sorted(topic)) for topic in topics}
     matrix = np.zeros((len(labels), 80))
     np.put_along_axis(matrix, labels, 2.5, 1)
-    np.testing.assert_array_equal(
-        group_classes(scipy.sparse.coo_matrix(matrix), 80, 4).reshape(20, 4), groups
-    )
+    order = group_classes(scipy.sparse.coo_matrix(matrix), 80, 4)
+    np.testing.assert_array_equal(order.reshape(20, 4), groups)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -55,33 +54,26 @@ def test_a_stored_zero_is_no_label():
     labels = scipy.sparse.csr_matrix(np.array([[1, 2, 1, 2], [1, 2, 1, 2], [2, 1, 2, 1], [2, 1, 2, 1]]))
     labels.data -= 1  # a matrix of which zeros are stored
     assert labels.nnz == 16
-    np.testing.assert_array_equal(
-        group_classes(labels, 4, 2), group_classes(scipy.sparse.csr_matrix(labels.toarray()), 4, 2)
-    )
+    without = scipy.sparse.csr_matrix(labels.toarray())
+    np.testing.assert_array_equal(group_classes(labels, 4, 2), group_classes(without, 4, 2))
 
 
-def test_without_anything_in_common_the_frequent_come_first():
+def test_long_lists_of_labels_and_repeated_ones_say_nothing_and_then_the_frequent_come_first():
+    labels = np.array([[0, 1, 2, 3], [0, 3, -1, -1], [0, -1, -1, -1], [1, 1, -1, -1]])
+    assert group_classes(labels, 4, 2, max_labels=3).tolist() == [0, 3, 1, 2]
     labels = np.array([[3], [3], [3], [1], [1], [0]])
     assert group_classes(labels, 4, 2).tolist() == [3, 1, 0, 2]
 
 
-def test_long_lists_of_labels_and_repeated_ones_say_nothing():
-    labels = np.array([[0, 1, 2, 3], [0, 3, -1, -1], [0, -1, -1, -1], [1, 1, -1, -1]])
-    assert group_classes(labels, 4, 2, max_labels=3).tolist() == [0, 3, 1, 2]
-
-
-@pytest.mark.parametrize("bad", [np.zeros(3, int), np.zeros((2, 2)), np.array([[4]]), np.array([[-2]])])
-def test_labels_are_checked(bad):
-    with pytest.raises(ValueError, match="labels must be"):
-        group_classes(bad, 4, 2)
-
-
-def test_the_width_of_a_matrix_is_checked():
-    with pytest.raises(ValueError, match=r"labels must be \[N, 4\]"):
-        group_classes(scipy.sparse.eye(5), 4, 2)
-
-
-@pytest.mark.parametrize("bad", [0, 2.5])
-def test_the_group_size_is_checked(bad):
-    with pytest.raises(ValueError, match=f"group_size must be an integer of at least 1, but got {bad}"):
-        group_classes(np.array([[0]]), 4, bad)
+@pytest.mark.parametrize(
+    ("labels", "group_size", "message"),
+    [
+        *((labels, 2, "labels must be integers") for labels in (np.zeros(3, int), np.zeros((2, 2)))),
+        *((np.array([[label]]), 2, r"labels must be in \[-1, 4\)") for label in (4, -2)),
+        (scipy.sparse.eye(5), 2, r"labels must be \[N, 4\]"),
+        *((np.array([[0]]), bad, f"group_size must be .* 1, but got {bad}") for bad in (0, 2.5)),
+    ],
+)
+def test_arguments_are_checked(labels, group_size, message):
+    with pytest.raises(ValueError, match=message):
+        group_classes(labels, 4, group_size)

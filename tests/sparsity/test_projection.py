@@ -23,11 +23,10 @@ def followed(steps, dim, seed=1):
 @pytest.mark.parametrize(("num_inputs", "dim"), [(1, 1), (5, 1), (7, 7), (40, 6)])
 def test_moments_are_those_of_some_queries_of_each_step(num_inputs, dim):
     steps = [low_rank(size, num_inputs, 3, seed=size) for size in (1, 300, 128)]
-    signs = np.zeros((num_inputs, dim))
+    signs, means = np.zeros((num_inputs, dim)), []
     if dim > 1:
         column, sign = _random_signs(num_inputs, dim - 1, 1)
         signs[np.arange(num_inputs), column] = sign
-    means = []
     for query in steps:
         some = query[np.arange(min(128, len(query))) * len(query) // min(128, len(query))].astype(np.float64)
         products = some @ signs
@@ -63,8 +62,5 @@ def test_a_range_that_stays_keeps_its_basis():
     np.testing.assert_allclose(basis_of(2 * moments, first), first, atol=1e-4)
     turned = basis_of(moments + 1e-3 * np.random.default_rng(0).normal(size=moments.shape), first)
     assert np.linalg.norm(turned - first) < 0.5 * np.linalg.norm(first)
-
-
-def test_as_many_directions_as_inputs_lose_nothing():
-    basis = basis_of(np.zeros((6, 6), np.float32), np.eye(6))
+    basis = basis_of(np.zeros((6, 6), np.float32), np.eye(6))  # of as many directions as inputs
     np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-6)

@@ -19,8 +19,7 @@ class ClassCache:
 
     ``age`` counts the training steps since. It is at least 1 before the vectors are first computed, and where
     they may be of other weights or features: after ``expire``, and while ``is_known`` is not set, as after a
-    ``tf.train.Checkpoint`` was restored into a new head. Without ``ClassFeatures`` nothing better than the
-    vectors can be had, and they count as they stand.
+    ``tf.train.Checkpoint`` was restored into a new head. Without ``ClassFeatures`` they count as they stand.
     """
 
     def __init__(self, features, encode):
@@ -59,8 +58,8 @@ class ClassCache:
         if not tf.executing_eagerly():
             return require(
                 tf.equal(tf_variable(self._steps), 0),
-                "The class vectors of this EncodedHead are out of date, and a graph (of a tf.function, or of "
-                "a Keras model around this one) cannot compute them: call model.head.freshen() first.",
+                "The class vectors of this EncodedHead are out of date, and a graph (a tf.function, a Keras "
+                "model around this one) cannot compute them: call model.head.freshen() first.",
             )
         if not force and (_READS_OLD.get() or not self.age):
             return []

@@ -18,8 +18,8 @@ _FILE, _STRUCTURE = "features", "structure"
 class ClassFeatures:
     """Features of L classes, or none yet: what an item encoder computes class vectors from.
 
-    They lie in variables in the memory of the host, so that functions that were traced read features that are
-    set later. Keras does not see the variables: features are data, not weights.
+    They lie in variables in the memory of the host, which functions that were traced read anew. Keras does
+    not see the variables: features are data, not weights.
     """
 
     def __init__(self, num_classes):
@@ -120,13 +120,13 @@ def as_tensors(features):
         if isinstance(features, tf.data.Dataset):
             try:
                 blocks = list(features.batch(_BLOCK_ROWS))
-            except tf.errors.InvalidArgumentError as error:
-                raise ValueError(
-                    "The elements of the dataset of features have different shapes; it needs one for each "
-                    "class. If it is batched, pass features.unbatch()."
-                ) from error
+            except tf.errors.InvalidArgumentError:  # elements of several shapes
+                blocks = []
             if not blocks:
-                raise ValueError("The dataset of features has no elements: it needs one for each class.")
+                raise ValueError(
+                    "The dataset of features needs an element for each class, all of one shape, but has "
+                    "none or others. If it is batched, pass features.unbatch()."
+                )
             return _plain(tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks))
         try:
             return _plain(tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features)))
@@ -134,8 +134,7 @@ def as_tensors(features):
             raise ValueError(
                 f"Features that came as {type(features).__name__} cannot be one array: "
                 f"{str(error).partition(chr(10))[0]} Pass arrays of numbers or texts, with as many for each "
-                "class, and of a data frame of both a dict of its columns: {name: frame[name].to_numpy() for "
-                "name in frame}."
+                "class, or of a data frame its columns: {name: frame[name].to_numpy() for name in frame}."
             ) from error
 
 

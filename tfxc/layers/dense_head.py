@@ -10,7 +10,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked, config_of, embeddings_of, found_again, is_embedding
 from tfxc._keras.optimizers import part_of, variable_index
 from tfxc._keras.weights import add_weight, is_weight, stored_numbers, tf_variable
-from tfxc.arguments import one_of, positive_int, real_number
+from tfxc.arguments import number_in, one_of, positive_int
 from tfxc.block_initializer import in_blocks
 from tfxc.class_rows import BY_MEAN, BY_RULE, ClassRows
 from tfxc.ids import check_ids, hits, int32_ids
@@ -37,9 +37,8 @@ class DenseHead(Head):
     ``logit[n, i] = query[n] · table[i] / temperature + bias[i]``; with ``normalize``, query and class
     vectors have length 1 and the logit is their cosine over the temperature.
 
-    As a plain layer (``call``) the head returns all logits. ``ExtremeClassifier`` asks it for chosen classes
-    (``score``), for the best (``top_k``) and for losses over all classes in blocks, none of which holds a
-    ``[N, L]`` tensor.
+    As a plain layer (``call``) the head returns all logits. ``ExtremeClassifier`` asks it for nothing that
+    holds a ``[N, L]`` tensor.
 
     Args:
         num_classes: L, the number of classes.
@@ -54,16 +53,12 @@ class DenseHead(Head):
         embeddings_initializer: initializer of a table of its own.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
             applies: ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the
-            binary cross-entropy. From 0, training first has to push every class down.
-        table_dtype: "float32", or "bfloat16": see below.
-
-    ``table_dtype="bfloat16"`` halves the table, to 2 bytes a number, and the bytes of it that a step reads
-    and writes. A class takes 2·D + 4 bytes with ``RowwiseAdagrad``,
-    and 10·D with ``LazyAdam``, whose moments stay float32. Everything is computed in float32. The optimizers
-    of ``tfxc.optimizers`` round what they write up or down at random, so that small steps add up in the mean;
-    a ``seed`` makes the rounding repeatable, so that a resumed training has the same bits. Other optimizers
-    would lose small steps and are refused. A step over all classes has a float32 gradient of the table: take
-    a sampler, or ``filter_below``. With ``tied_to``, give the embedding ``dtype="bfloat16"``, too.
+            binary cross-entropy.
+        table_dtype: "float32", or "bfloat16" of 2 bytes a number; an embedding whose table is shared has the
+            same. Everything is computed in float32. The optimizers of ``tfxc.optimizers`` round what they
+            write up or down at random, by their ``seed``, so that small steps add up in the mean; others are
+            refused. A step over all classes has a float32 gradient of the table: take a sampler, or
+            ``filter_below``.
 
     Call arguments:
         query: float [..., D].
@@ -105,9 +100,7 @@ class DenseHead(Head):
         **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        self.temperature = real_number(temperature, "temperature")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature must be positive and finite, but got {temperature}.")
+        self.temperature = number_in(temperature, "temperature", "(0, inf)")
         self.row_offset = positive_int(row_offset, "row_offset", least=0)
         if row_offset and tied_to is None:
             raise ValueError(f"row_offset must be 0 for a table of its own (no tied_to), got {row_offset}.")
@@ -125,9 +118,8 @@ class DenseHead(Head):
     def get_config(self):
         if self._shared is not None and not self._is_in_model:
             warnings.warn(
-                f"The head is tied to {self.tied_to!r} without an ExtremeClassifier, and no file or copy "
-                "tells which layer that is: load_model will refuse it. Save the weights (save_weights), and "
-                "load them into a model that is built by code.",
+                f"The head is tied to {self.tied_to!r} without an ExtremeClassifier, and no file tells which "
+                "layer that is: save_weights instead, and load them into a model that is built by code.",
                 stacklevel=2,
             )
         names = "use_bias", "normalize", "temperature", "tied_to", "row_offset", "table_dtype"
@@ -165,16 +157,11 @@ class DenseHead(Head):
 
     def _found(self, embeddings, name=None, place=None):
         layers = found_again(embeddings, name or self.tied_to, place)
-        if not layers:
+        if len(layers) != 1:
             names = sorted(layer.name for layer in embeddings)
             raise ValueError(
-                f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name with a table. "
-                f"Its embedding layers are {names or 'none (is it built?)'}."
-            )
-        if len(layers) > 1:
-            raise ValueError(
-                f"DenseHead(tied_to={self.tied_to!r}): the encoder has {len(layers)} layers of that name. "
-                "Pass the layer itself, or name them apart."
+                f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name with a table, "
+                f"or several. Its embedding layers are {names or 'none (is it built?)'}: pass the layer."
             )
         return layers[0]
 
@@ -205,9 +192,8 @@ class DenseHead(Head):
     def _check_tied(self, dim):
         if self._shared is None:
             raise ValueError(
-                f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, which "
-                "finds the layer in the encoder, or pass the Embedding layer itself. A file or a copy of "
-                "another model does not tell which layer that is: build it by code, and load its weights."
+                f"DenseHead(tied_to={self.tied_to!r}) stands alone: give it to ExtremeClassifier, or pass "
+                "the Embedding layer itself. Build other models, and copies, by code, and load their weights."
             )
         embedding = self._shared.value
         if not embedding.built:
@@ -215,9 +201,8 @@ class DenseHead(Head):
         rows, width = embedding.embeddings.shape
         if width != dim or rows < self.num_classes + self.row_offset:
             raise ValueError(
-                f"The table of {self.tied_to!r} is [{rows}, {width}]; a head of {self.num_classes} classes "
-                f"at row_offset={self.row_offset} for queries of width {dim} needs "
-                f"[>= {self.num_classes + self.row_offset}, {dim}]."
+                f"The table of {self.tied_to!r} is [{rows}, {width}], but the head needs {self.num_classes} "
+                f"rows from row_offset={self.row_offset} on, of the width of the queries, {dim}."
             )
         if getattr(embedding, "mask_zero", False) and self.row_offset == 0 and rows > self.num_classes:
             raise ValueError(
@@ -228,8 +213,7 @@ class DenseHead(Head):
         if dtype != self.table_dtype:
             raise ValueError(
                 f"The table of {self.tied_to!r} is {dtype}, but the head's table_dtype is "
-                f"{self.table_dtype!r}. Give both the same, float32 or bfloat16: Embedding(..., "
-                f"dtype={self.table_dtype!r}) beside table_dtype={self.table_dtype!r}."
+                f"{self.table_dtype!r}. Give both the same, as by Embedding(..., dtype={self.table_dtype!r})."
             )
 
     @property
@@ -239,7 +223,7 @@ class DenseHead(Head):
         table = self._shared.value.embeddings
         if not is_weight(table):
             raise ValueError(
-                f"The table of {self.tied_to!r} is no weight, but computed (enable_lora, quantize), and so "
+                f"The table of {self.tied_to!r} is no weight, but computed (enable_lora, quantize), and "
                 "cannot be trained as class vectors: leave that out, or tied_to."
             )
         return table
@@ -253,17 +237,15 @@ class DenseHead(Head):
         if loss is not None and loss.filter_below is not None and loss.over_classes is not LOGSUMEXP:
             raise ValueError(
                 f"filter_below={loss.filter_below} is a probability of the softmax, but "
-                f"{type(loss).__name__} sums something else over the classes. Leave filter_below out, or "
-                "take SoftmaxCrossentropy."
+                f"{type(loss).__name__} sums something else: leave it out, or take SoftmaxCrossentropy."
             )
         is_rounded = self.table_dtype != "float32" and optimizer is not None
         if is_rounded and variable_index(optimizer, self._table) is not None:
             rule = part_of(optimizer, self._table)
             if not isinstance(rule, RowSparseOptimizer):
                 raise ValueError(
-                    f"{type(rule).__name__} rounds to the nearest number, and would lose small steps of the "
-                    "head's bfloat16 table. Train the head by LazyAdam, LazySGD or RowwiseAdagrad of "
-                    "tfxc.optimizers, alone or in a MultiOptimizer, or leave out table_dtype."
+                    f"{type(rule).__name__} rounds to the nearest number, and would lose small steps of a "
+                    "bfloat16 table: take tfxc's LazyAdam, LazySGD or RowwiseAdagrad, or no table_dtype."
                 )
 
     def class_rows(self):

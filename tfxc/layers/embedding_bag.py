@@ -11,16 +11,13 @@ from tfxc.arguments import one_of, positive_int
 from tfxc.block_initializer import in_blocks
 from tfxc.ids import PADDING, check_ids
 
-_COMBINERS = ("sum", "mean", "sqrtn")
-
 
 @register
 class EmbeddingBag(keras.layers.Layer):
     """The weighted sum of the vectors of a point's features: the first layer for bags of words.
 
     ``out[b] = Σ_f values[b, f] · table[ids[b, f]]``. "mean" divides it by ``Σ_f |values|``, "sqrtn" by
-    ``(Σ_f values²)^½``. The gradient of the table is sparse in its rows: with ``tfxc.optimizers.LazyAdam`` a
-    step touches the rows of its own features alone, whatever F. A point without features gives zeros.
+    ``(Σ_f values²)^½``. The gradient of the table is sparse. A point without features gives zeros.
 
     Args:
         num_features: F.
@@ -29,18 +26,13 @@ class EmbeddingBag(keras.layers.Layer):
         embeddings_initializer: initializer of the table.
 
     Call arguments:
-        inputs: one of three forms. A point lists a feature at most once (repeats add up, but "mean" and
-            "sqrtn" count each of them).
-
+        inputs: a point lists a feature at most once (repeats add up, but "mean" and "sqrtn" count each).
             ``{"ids": int [B, F'], "values": float [B, F']}``, ids padded with -1;
-
-            plain ids, int [B, N], padded with 0, each of weight 1: what ``TextVectorization`` gives. Row 0 of
-            the table is never read, F is its ``vocabulary_size()``;
-
-            a ``tf.SparseTensor`` [B, F] of weights, column f for feature f: what ``TextVectorization`` gives
-            with ``sparse=True`` and ``output_mode="count"`` or ``"multi_hot"`` (Keras's sparse "tf_idf"
-            fails). The layer refuses dense weights [B, F], and integers of that shape, which could be taken
-            for ids.
+            or plain ids, int [B, N], padded with 0, each of weight 1, as of ``TextVectorization``, whose
+            ``vocabulary_size()`` is F (row 0 of the table is never read);
+            or a ``tf.SparseTensor`` [B, F] of weights, as of ``TextVectorization`` with ``sparse=True`` and
+            ``output_mode="count"`` or ``"multi_hot"`` (Keras's sparse "tf_idf" fails). Dense weights [B, F]
+            are refused, and integers of that shape, which could be taken for ids.
 
     Returns:
         float32 [B, D].
@@ -74,7 +66,7 @@ class EmbeddingBag(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_features = positive_int(num_features, "num_features")
         self.dim = positive_int(dim, "dim")
-        self.combiner = one_of(combiner, "combiner", _COMBINERS)
+        self.combiner = one_of(combiner, "combiner", ("sum", "mean", "sqrtn"))
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_jit = False
         no_autocast(self)  # weights are added up in float32
@@ -121,14 +113,11 @@ class EmbeddingBag(keras.layers.Layer):
         return check_ids(ids, self.num_features, "feature"), values
 
     def _of_dict(self, inputs):
-        if not {"ids", "values"} <= inputs.keys():
-            raise ValueError(
-                f'EmbeddingBag takes {{"ids": [B, F\'], "values": [B, F\']}}, but got {list(inputs)}.'
-            )
-        ids, values = inputs["ids"], inputs["values"]
-        if len(ids.shape) != 2 or not ids.shape.is_compatible_with(values.shape):
-            raise ValueError(f"ids and values must have one shape [B, F'], not {ids.shape}, {values.shape}.")
-        return ids, values
+        shapes = {name: part.shape for name, part in inputs.items()}
+        ids, values = (tf.TensorShape(shapes.get(name)) for name in ("ids", "values"))
+        if ids.rank != 2 or values.rank != 2 or not ids.is_compatible_with(values):
+            raise ValueError(f"EmbeddingBag takes ids and values of one shape [B, F'], but got {shapes}.")
+        return inputs["ids"], inputs["values"]
 
     def _of_plain_ids(self, inputs):
         ids = tf.convert_to_tensor(inputs)

@@ -44,20 +44,18 @@ class EncodedHead(Head):
     some classes holds for all that are like them: rare ones, and new ones that nobody has clicked yet.
     ``free`` is optional: a vector of each class's own, for what its features do not say. So is the bias.
 
-    A training step encodes each distinct class among its labels and candidates once, and the gradients reach
-    the item encoder. Take a sampler whose candidates the batch shares, ``shared=True`` or ``InBatch``: a step
-    then encodes P + S classes, whatever L. (Without a sampler each step encodes all L: for some thousands.)
+    A training step encodes each distinct class among its labels and candidates once. Take a sampler whose
+    candidates the batch shares, ``shared=True`` or ``InBatch``: a step then encodes P + S classes, whatever
+    L. (Without a sampler, and as a plain layer, it encodes all L: for some thousands.)
 
-    Everything else reads a cache of class vectors: samplers' indices, ``evaluate``, ``predict``, ``export``.
-    The head computes it in blocks, with the sampler's index (``tfxc.callbacks.SamplerRefresh``) and, where
-    training has made it out of date, before ``evaluate``, ``predict`` and ``export``. ``top_k``, ``score``
-    and ``class_vectors`` do so too, but not inside a ``tf.function``: call ``freshen()`` before such a
-    function. Call ``freshen(force=True)`` where you have set the item encoder's weights by hand, or another
-    model that shares its layers has trained them. As a plain layer the head encodes all L.
+    Everything else reads a cache of class vectors. The head computes it in blocks, with the sampler's index
+    (``tfxc.callbacks.SamplerRefresh``) and, where training has made it out of date, before ``evaluate``,
+    ``predict``, ``export``, ``top_k``, ``score`` and ``class_vectors``. Call ``freshen()`` before a
+    ``tf.function`` that ranks or scores, and ``freshen(force=True)`` where the item encoder's weights were
+    set by hand, trained in another model or restored by ``tf.train.Checkpoint``.
 
     The features are data, not weights: a ``.keras`` file keeps them, a file of weights or a checkpoint does
-    not. After ``load_weights`` the head computes the cache from the features that it has. Where you restore a
-    ``tf.train.Checkpoint`` into a head that has been in use, call ``freshen(force=True)``.
+    not. After ``load_weights`` the head computes the cache from the features that it has.
 
     Args:
         item_encoder: a Keras model, features of n classes -> [n, D], D the width of the queries.
@@ -170,9 +168,9 @@ class EncodedHead(Head):
         lost += [own.name for own in direct if names.count(theirs[id(own)][0]) > 1]
         if lost:
             raise ValueError(
-                f"The item encoder shares {lost} with the encoder. A file can tell that only of the direct "
-                "layers of a functional or Sequential item encoder that is in no GradCache, with a name of "
-                "their own in the encoder: build it so, or save weights or a checkpoint."
+                f"The item encoder shares {lost} with the encoder. A file tells that only of direct layers, "
+                "with names of their own in the encoder, of a functional or Sequential item encoder that is "
+                "in no GradCache: build it so, or save weights or a checkpoint."
             )
         return {own.name: theirs[id(own)] for own in direct}
 
@@ -180,13 +178,12 @@ class EncodedHead(Head):
         """As of ``Head``: where a file tells of shared layers, a head whose item encoder has them."""
         if not places:
             return self
-        layers = layers_of(encoder)
-        theirs = {own: found_again(layers, *place) for own, place in places.items()}
-        lost = [own for own, found in theirs.items() if not found]
+        theirs = {own: found_again(layers_of(encoder), *place) for own, place in places.items()}
+        lost = [places[own][0] for own, found in theirs.items() if not found]
         if lost:
             raise ValueError(
-                f"The item encoder shares {lost} with the encoder, as {[places[own][0] for own in lost]}, "
-                "and this encoder has no such layers: was its class changed since the model was saved?"
+                f"The item encoder shares {lost} with the encoder, but this encoder has no such layers: was "
+                "its class changed since the model was saved?"
             )
         item_encoder = keras.models.clone_model(
             self.item_encoder, clone_function=lambda own: theirs[own.name][0] if own.name in theirs else own
@@ -279,7 +276,11 @@ class EncodedHead(Head):
         """As of ``Head``; encodes all classes, with gradients: a plain model brings no cache up to date."""
         if self._features.variables is None:
             return super()._all_logits(query)
-        vectors = self.encode(tf.range(self.num_classes), training=None)  # as the layer was called
+        return self._encoded_logits(query, training=None)
+
+    def _encoded_logits(self, query, training):
+        """All logits [N, L], of classes that are encoded; training None: as the layer was called."""
+        vectors = self.encode(tf.range(self.num_classes), training)
         return tf.matmul(self.effective_query(query), vectors, transpose_b=True)
 
     def class_vectors_of(self, class_ids) -> tf.Tensor:
@@ -338,16 +339,12 @@ class EncodedHead(Head):
         return of_labels, tf.gather(vectors, tf.reshape(places[num_labels:], tf.shape(class_ids)))
 
     def losses(self, query, labels, loss: ClassificationLoss, training: bool = False) -> tf.Tensor:
-        reduced, positives = self.reduce(query, labels, loss, training)
-        return loss.combine(reduced, positives, labels >= 0)
+        logits = self._encoded_logits(query, training)
+        return loss.combine(*loss.reduce_logits(logits, labels), labels >= 0)
 
-    def reduce(
-        self, query, labels, loss: ClassificationLoss, training: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def reduce(self, query, labels, loss: ClassificationLoss) -> tuple[tf.Tensor, tf.Tensor]:
         """As of ``Head``; encodes all L classes."""
-        vectors = self.encode(tf.range(self.num_classes), training)
-        logits = tf.matmul(self.effective_query(query), vectors, transpose_b=True)
-        return loss.reduce_logits(logits, labels)
+        return loss.reduce_logits(self._encoded_logits(query, False), labels)
 
     def class_rows(self):
         return [ClassRows(self.cache)] + ([ClassRows(self.free)] if self.free_vectors else [])

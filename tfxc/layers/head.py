@@ -239,8 +239,7 @@ class Head(keras.layers.Layer):
             k: how many, an int in [1, L] or an int32 scalar tensor (clamped to L).
             exclude: None, or class ids that are never returned: [N, X], or [1, X] for all queries, ragged or
                 padded with -1.
-            allow: None, or the only class ids that are ranked: [N, A], or [1, A] for all queries, ragged or
-                padded with -1. A width of 0 allows every class.
+            allow: None, or the only class ids that are ranked, as ``exclude``. A width of 0 allows all.
             num_probes: None for the head's own. A head that is made with ``num_probes`` takes another, at
                 most its number of buckets (a tensor is clamped to that).
             attributes: None, or the classes' ``Attributes``.
@@ -248,15 +247,12 @@ class Head(keras.layers.Layer):
                 classes are then scored, whatever ``num_probes``.
 
         Returns:
-            ``BestClasses`` (scores float32 [N, k], ids int32 [N, k]), best first, the lower id first among
-            equals; id -1 and score -inf where fewer than k classes are left. A class whose logit is NaN never
-            ranks.
+            ``BestClasses``, best first, the lower id first among equals; id -1 and score -inf where fewer
+            than k classes are left. A class whose logit is NaN never ranks.
 
         Raises:
-            ValueError: if the head is not built, or for queries of another rank or width; if k is neither an
-                int in [1, L] nor an integer tensor, if num_probes is below 1 or the head has none, or if ids
-                are not of rank 2; for attributes of another number of classes, or ``where_...`` that they do
-                not know or that is of another type.
+            ValueError: if the head is not built; for a query, k, num_probes or ids of another rank, width or
+                range, and for attributes or ``where_...`` that do not fit.
             tf.errors.InvalidArgumentError: for a tensor k below 1, a class id outside [-1, L), or exclude,
                 allow or ``where_...`` that have another number of rows, or a mask [N, L].
         """
@@ -269,17 +265,16 @@ class Head(keras.layers.Layer):
         require_queries(query)
         self.require_width(query)
         require_count(k, "k", self.num_classes)
-        if num_probes is not None and getattr(self, "num_probes", None) is None:
-            raise ValueError(
-                f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make a "
-                "MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."
-            )
         if num_probes is not None:
+            if getattr(self, "num_probes", None) is None:
+                raise ValueError(
+                    f"This {type(self).__name__} ranks all classes and has no num_probes: leave it out, make "
+                    "a MACHHead(..., num_probes=...), or ask a tfxc.search.InvertedIndex."
+                )
             require_count(num_probes, "num_probes")
         if exclude is not None:
             exclude = excluded_ids(exclude, self.num_classes, query)
-        allow = padded_ids(allow, "allow")
-        if allow is not None:
+        if (allow := padded_ids(allow, "allow")) is not None:
             refuse_other_rows(allow, query, "allow")
         probes: dict[str, Any] = {} if num_probes is None else {"num_probes": num_probes}
         counts = [("k", k), *probes.items()]
@@ -315,8 +310,7 @@ class Head(keras.layers.Layer):
         Labels are int32 [N, P] in [0, L), padded with -1, each once. With ``training`` layers of the head run
         as in training.
         """
-        reduced, positives = self.reduce(query, labels, loss)
-        return loss.combine(reduced, positives, labels >= 0)
+        return loss.combine(*self.reduce(query, labels, loss), labels >= 0)
 
     def losses_and_best(
         self, query, labels, loss: ClassificationLoss, k: int, exclude=None
@@ -422,10 +416,7 @@ def initializer_of_bias(given, use_bias):
     """The initializer of biases; ValueError for one that starts none, since ``use_bias`` is False."""
     initializer = keras.initializers.get(given)
     if not use_bias and not isinstance(initializer, keras.initializers.Zeros):
-        raise ValueError(
-            f"bias_initializer={given!r} starts no bias, because use_bias is False: pass use_bias=True, or "
-            "leave bias_initializer out."
-        )
+        raise ValueError(f"bias_initializer={given!r} starts no bias: pass use_bias=True, or leave it out.")
     return initializer
 
 

@@ -18,8 +18,7 @@ from tfxc.layers.mach_plan import collision_bound
 from tfxc.ops.library import use_compiled
 from tfxc.ops.mach_decode import DECODERS, class_scores, mach_top_k, mach_top_k_probed
 
-_UNBIASED = "unbiased"
-_GEOMETRIC = "geometric"
+_UNBIASED, _GEOMETRIC = "unbiased", "geometric"
 _ACTIVATIONS = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}
 _LOG_ACTIVATIONS = {"softmax": tf.nn.log_softmax, "sigmoid": tf.math.log_sigmoid}
 _LEAST_LOG = -87.0  # about the logarithm of the smallest float32
@@ -30,14 +29,12 @@ class MACHHead(Head):
     """R classifiers of M buckets stand for L classes: memory ``R · M · D`` instead of ``L · D``.
 
     Repetition r sends class i to bucket ``h_r(i)``, by a hash function of the 2-universal family, and learns
-    ``P_r``, the probabilities of its M buckets. A class scores the geometric mean of ``P_r[h_r(i)]`` over r,
-    which ranks by the product of the probabilities: a likely class in one of the buckets does not lift a
-    class whose other buckets are unlikely. Other decoders take the mean, as the paper does, the minimum or
-    the median. "unbiased", for the softmax, scales the mean such that its expectation over the hash functions
-    is the probability of the class: ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance that two
-    classes share a bucket. It ranks as the mean does. (The softmax gives a bucket the sum of the
-    probabilities of its classes; the sigmoid gives it the chance that any of them applies, which is no sum.)
-    Scores are not logits: train the head in ``ExtremeClassifier``.
+    ``P_r``, the probabilities of its M buckets. A class scores the geometric mean of ``P_r[h_r(i)]`` over r.
+    Other decoders take the mean, as the paper does, the minimum or the median. "unbiased", for the softmax,
+    scales the mean such that its expectation over the hash functions is the probability of the class:
+    ``(mean − q) / (1 − q)``, where q, about 1/M, is the chance that two classes share a bucket. (The sigmoid
+    gives a bucket the chance that any of its classes applies, which is no sum.) Scores are not logits: train
+    the head in ``ExtremeClassifier``.
 
     **The loss** of a MACH head, in training as in ``evaluate``, is the mean over the repetitions of the given
     loss over the M buckets, whose labels are the buckets of the labels. It compares MACH heads of equal M,
@@ -45,11 +42,9 @@ class MACHHead(Head):
     not (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``, whose probabilities
     add up; with ``decoupled=True`` they count once there too.
 
-    Training holds a few ``[B, R · M]`` tensors, and ranking no ``[B, L]`` tensor. ``top_k`` is exact: the
-    compiled op looks at the classes of likely buckets first, and TensorFlow's own ops (``export``, no
-    compiler) score all in blocks. With ``num_probes`` it is an approximation that looks into the best buckets
-    only, many times faster in an exported model (docs/benchmarks/tagging.md); ``evaluate`` then measures what
-    is served. With few probes it may find fewer than k classes.
+    Training holds a few ``[B, R · M]`` tensors, and ranking no ``[B, L]`` tensor. ``top_k`` is exact. With
+    ``num_probes`` it looks into the best buckets only, many times faster in an exported model
+    (docs/benchmarks/tagging.md), and may find fewer than k classes; ``evaluate`` measures what is served.
 
     Args:
         num_classes: L.
@@ -120,8 +115,8 @@ class MACHHead(Head):
         self.seed = positive_int(seed_or_drawn(seed), "seed", least=0)
         if self.decoder == _UNBIASED and self.activation != "softmax":
             raise ValueError(
-                'decoder="unbiased" needs activation="softmax", whose probabilities add up in a bucket, but '
-                f'got {self.activation!r}. Take decoder="mean", which ranks the same.'
+                f'decoder="unbiased" needs activation="softmax", but got {self.activation!r}: take '
+                'decoder="mean", which ranks the same.'
             )
         if self.num_probes is not None and self.num_probes > self.num_buckets:
             raise ValueError(f"num_probes must be None or in [1, {num_buckets}] (M), but got {num_probes}.")
@@ -242,8 +237,7 @@ class MACHHead(Head):
         if sampler is not None:
             raise ValueError(
                 f"MACHHead trains all of its {self.num_repetitions} x {self.num_buckets} buckets in every "
-                f"step: there is nothing to choose for {type(sampler).__name__}. Give ExtremeClassifier "
-                "sampler=None, or take DenseHead or UniformSparseHead."
+                f"step, without {type(sampler).__name__}: give sampler=None, or take DenseHead."
             )
         if loss is None:
             return
@@ -256,8 +250,7 @@ class MACHHead(Head):
         if self.activation != fitting:
             raise ValueError(
                 f"MACHHead(activation={self.activation!r}) does not suit {type(loss).__name__}: give it "
-                f"activation={fitting!r}. (SoftmaxCrossentropy is for one label an example and the softmax, "
-                "BinaryCrossentropy for several and the sigmoid.)"
+                f'activation={fitting!r} ("softmax" is for one label an example, "sigmoid" for several).'
             )
 
     def class_rows(self) -> list[ClassRows]:
@@ -275,9 +268,9 @@ class MACHHead(Head):
             )
         if next_prime(len(old_ids)) != next_prime(self.num_classes):
             raise ValueError(
-                f"The hash functions of this MACHHead are made for {self.num_classes} classes; for "
-                f"{len(old_ids)} they would send every class to another bucket. Keep the number of classes: "
-                "leave retired names in the list until new ones take their ids, and begin with spare ones."
+                f"The hash functions of this MACHHead are made for {self.num_classes} classes, not for "
+                f"{len(old_ids)}: keep the number, leave retired names in the list until new ones take their "
+                "ids, and begin with spare ones."
             )
         return super().config_for(old_ids)
 

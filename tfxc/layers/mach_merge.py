@@ -14,9 +14,8 @@ _MAY_DIFFER = ("name", "trainable", "first_repetition", "kernel_initializer", "b
 def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
     """One head with the repetitions of several, each of which reads its own part of the query.
 
-    Repetitions exchange nothing in training, so that each of several processes or machines may train some,
-    with an encoder of its own. The merged head scores by its decoder over all of them. Its query is the
-    queries of all encoders, side by side in the order of the repetitions.
+    Each of several processes or machines may train some repetitions, with an encoder of its own. The query of
+    the merged head is the queries of all encoders, side by side in the order of the repetitions.
 
     Args:
         heads: built ``MACHHead`` of equal size and seed, whose repetitions follow on one another.
@@ -39,8 +38,6 @@ def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
         (TensorShape([1, 50]), 4)
     """
     heads = sorted(heads, key=lambda head: head.first_repetition)
-    if not heads:
-        raise ValueError("There is no head to merge: pass the heads of all repetitions.")
     _check(heads)
     first, count = heads[0], len(heads)
     config = {"num_repetitions": count * first.num_repetitions, "num_groups": count * first.num_groups}
@@ -57,11 +54,8 @@ def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
 
 
 def _check(heads):
-    for head in heads:
-        if not head.built:
-            raise ValueError(
-                f"The head of repetition {head.first_repetition} is not built: build it and load its weights."
-            )
+    if not heads or not all(head.built for head in heads):
+        raise ValueError("There is no head to merge, or one is not built: build all, load their weights.")
     first, due = heads[0], heads[0].first_repetition
     for head in heads:
         for name, value in _arguments(first).items():

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tfxc.arguments import positive_int, real_number
+from tfxc.arguments import number_in, positive_int
 
 
 class MACHPlan(NamedTuple):
@@ -35,8 +35,7 @@ def suggest_mach(
     Two classes that share the buckets of all R repetitions cannot be told apart. Over the draw of the hash
     functions, the probability that this happens to any of the ``L (L − 1) / 2`` pairs is at most
     ``L² / 2 · M^−R``, so ``R ≥ log(L² / (2 δ)) / log M`` repetitions make it at most δ. The budget fixes
-    ``R · M``; the plan takes the fewest repetitions of the widest buckets. In equal memory, four ranked
-    better than eight or more by the geometric mean, on Diginetica and on Tate (docs/benchmarks).
+    ``R · M``; the plan takes the fewest repetitions of the widest buckets.
 
     Args:
         num_classes: L.
@@ -58,11 +57,7 @@ def suggest_mach(
     """
     num_classes, dim = positive_int(num_classes, "num_classes"), positive_int(dim, "dim")
     num_repetitions = positive_int(num_repetitions, "num_repetitions")
-    memory, collision = real_number(memory, "memory"), real_number(collision, "collision")
-    if not 0 < collision < 1:
-        raise ValueError(f"collision must be in (0, 1), but got {collision}.")
-    if not math.isfinite(memory):
-        raise ValueError(f"memory must be a finite number of bytes, but got {memory}.")
+    memory, collision = number_in(memory, "memory", "(0, inf)"), number_in(collision, "collision", "(0, 1)")
     bytes_a_bucket = 4 * (dim + 1)
     num_cells = int(memory) // bytes_a_bucket  # R · M
     for repetitions in range(num_repetitions, num_cells // 2 + 1):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfxc._keras import keras, register
 from tfxc._keras.layers import config_of
 from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
-from tfxc.arguments import positive_int, real_number, seed_or_drawn
+from tfxc.arguments import number_in, positive_int, seed_or_drawn
 from tfxc.class_rows import BY_MEAN, ClassRows
 from tfxc.ids import int32_ids
 from tfxc.layers.head import Head, class_biases, initializer_of_bias
@@ -24,15 +24,10 @@ class UniformSparseHead(Head):
     """Each of the L classes reads exactly K of the E inputs: 8 bytes a weight, and 8 more for Adam.
 
     ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l, k]] + bias[l]``, where the K inputs of a class are
-    distinct. At 670 thousand classes and K = 32, weights and connections take 172 MB, and a dense head of 512
-    inputs 1.4 GB. The head draws the connections at random; ``tfxc.callbacks.SparseEvolution`` moves them
-    while the model trains. Classes need many inputs to choose from: put a
-    ``Dense(16384, activation="relu")`` in front, with dropout of 0.1 to 0.2, as in the paper.
-
-    On Tate ``tfxc.losses.BinaryCrossentropy`` and ``SquaredHinge`` are within a point of each other in P@k,
-    and rare labels do better with the former (docs/benchmarks/tagging.md). With the hinge, the gradient is
-    exactly 0 where the margin holds, and the op skips it. Samplers work too: the cost of a step then does not
-    depend on L.
+    distinct. The head draws the connections at random; ``tfxc.callbacks.SparseEvolution`` moves them while
+    the model trains. Classes need many inputs to choose from: put a ``Dense(16384, activation="relu")`` in
+    front, with dropout of 0.1 to 0.2, as in the paper. With ``tfxc.losses.SquaredHinge`` the gradient is
+    exactly 0 where the margin holds, and the op skips it. With a sampler a step does not depend on L.
 
     Samplers and indices that look at class vectors (``MIDX``, ``HardNegatives``, ``InvertedIndex``) see the
     weights projected on 128 directions in which the queries of recent training steps differ, biases in. The
@@ -40,9 +35,8 @@ class UniformSparseHead(Head):
     diagnostics read the logits themselves. The directions are chosen anew whenever an index is built.
 
     With ``group_size`` G above 1, G classes in a row read the same K inputs, with weights of their own:
-    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. A step over all classes then
-    takes half to two thirds of the time (docs/benchmarks/speed.md), and the connection of a weight 4 / G
-    bytes; in return a group has one choice of inputs (docs/benchmarks/tagging.md says what it costs).
+    ``logit[n, l] = Σ_k weights[l, k] · query[n, indices[l // G, k]] + bias[l]``. That takes less time and
+    memory, but a group has one choice of inputs (docs/benchmarks/tagging.md says what it costs).
     ``tfxc.sparsity.group_classes`` numbers the classes so that those which share labels share a group.
 
     Args:
@@ -53,7 +47,7 @@ class UniformSparseHead(Head):
         use_bias: whether each class has a bias; for "which of L labels apply" it should.
         bias_initializer: initializer of the biases. For "which of L labels apply" start where no label
             applies: ``Constant(-1)`` for the squared hinge, ``Constant(log(labels a point / L))`` for the
-            binary cross-entropy. From 0, training first has to push every class down.
+            binary cross-entropy.
         seed: int, at least 0, of the first connections and of those that grow later; default: from Python's
             ``random``. Give one where several processes train a model that its first step builds.
 
@@ -156,9 +150,8 @@ class UniformSparseHead(Head):
     def observe(self, query):
         if not self.approximate:
             return
-        num_observed = tf_variable(self.num_observed)
+        num_observed, moments = tf_variable(self.num_observed), tf_variable(self.query_moments)
         num_observed.assign_add(1)
-        moments = tf_variable(self.query_moments)
         follow(moments, tf.stop_gradient(query), num_observed.read_value(), self.seed)
 
     def prepare_index(self):
@@ -212,9 +205,8 @@ class UniformSparseHead(Head):
         return tf.pad(projected, [[0, 0], [0, int(self.use_bias)]], constant_values=1.0)
 
     def class_vectors(self, start, stop):
-        kernel, indices, bias = self._weights()
+        directions, (kernel, indices, bias) = _copy_of(self.directions), self._weights()
         # The directions are queries to the weights, and their logits what the weights are in them.
-        directions = _copy_of(self.directions)
         weights = sparse_head_logits(directions, kernel, indices, tf.zeros([0]), start, stop, self.group_size)
         return self._with_biases(weights, bias[start:stop])
 
@@ -235,9 +227,10 @@ class UniformSparseHead(Head):
     ) -> dict[str, float]:
         """Drops the weakest connections of every class and grows as many new ones, with weight 0.
 
-        Sparse evolutionary training (SET): the inputs of the new connections are drawn uniformly from those
-        that the class does not read, and the optimizer forgets what it knew of the old ones. A group moves an
-        input for all its classes: the weakest is that whose weights have the smallest norm over the group.
+        Sparse evolutionary training (SET), see ``tfxc.callbacks.SparseEvolution``: the inputs of the new
+        connections are drawn uniformly from those that the class does not read, and the optimizer forgets
+        what it knew of the old ones. A group moves an input for all its classes, the one whose weights have
+        the smallest norm over the group.
 
         Args:
             fraction: share of the K connections to move, in [0, 1]; rounded to whole connections, above 0 at
@@ -250,14 +243,8 @@ class UniformSparseHead(Head):
 
         Raises:
             ValueError: for a fraction outside [0, 1], or weights that are NaN.
-
-        Reference:
-            Mocanu et al., "Scalable Training of Artificial Neural Networks with Adaptive Sparse Connectivity
-            Inspired by Network Science", 2018.
         """
-        fraction = real_number(fraction, "fraction")
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"fraction must be in [0, 1], but got {fraction}.")
+        fraction = number_in(fraction, "fraction", "[0, 1]")
         num_moved = max(round(fraction * self.fan_in), 1) if fraction else 0
         num_moved = min(num_moved, self.num_inputs - self.fan_in)
         if num_moved == 0:

@@ -32,8 +32,8 @@ def follow(moments, query, num_steps, seed):
     """Takes the queries of every eighth step into their running moments Y, unless one of them is not finite.
 
     The moments are a ``tf.Variable`` float32 [E, d]. Of the queries [N, E] at most 128, evenly spaced, stand
-    for all. ``num_steps``, an int64 scalar, counts this step. The first 32 such steps count alike. From then
-    on a new one weighs a 32nd, and older ones ever less.
+    for all. ``num_steps``, an int64 scalar, counts this step. The first 32 such steps count alike, a later
+    one weighs a 32nd.
     """
 
     def take():
