@@ -61,10 +61,7 @@ class DenseHead(Head):
             ``filter_below``.
 
     Call arguments:
-        query: float [..., D].
-
-    Returns:
-        Logits float32 [..., L].
+        query: float [..., D]. The call returns logits float32 [..., L].
 
     Raises:
         ValueError: for arguments outside their range, or a tied table of another width, dtype or too few

@@ -69,10 +69,7 @@ class EncodedHead(Head):
             likely: ``Constant(log(labels per query / L))``.
 
     Call arguments:
-        query: float [..., D].
-
-    Returns:
-        Logits float32 [..., L].
+        query: float [..., D]. The call returns logits float32 [..., L].
 
     Raises:
         ValueError: for features of unequal numbers of rows, an item encoder of another width than the

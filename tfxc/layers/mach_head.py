@@ -64,10 +64,7 @@ class MACHHead(Head):
         seed: int, at least 0, of the hash functions; default: from Python's ``random``.
 
     Call arguments:
-        query: float [..., D].
-
-    Returns:
-        Scores float32 [..., L].
+        query: float [..., D]. The call returns scores float32 [..., L].
 
     Raises:
         ValueError: for arguments outside their range, a sampler, or a loss that does not suit the activation.

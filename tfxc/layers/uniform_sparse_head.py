@@ -52,10 +52,7 @@ class UniformSparseHead(Head):
             ``random``. Give one where several processes train a model that its first step builds.
 
     Call arguments:
-        query: float [..., E].
-
-    Returns:
-        Logits float32 [..., L].
+        query: float [..., E]. The call returns logits float32 [..., L].
 
     Raises:
         ValueError: for arguments outside their range.

@@ -100,8 +100,8 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate=None):
         """Applies one gradient; ``learning_rate`` is passed by Keras 3 only."""
         learning_rate = tf.convert_to_tensor(self.learning_rate if learning_rate is None else learning_rate)
-        index, slots = variable_index(self, variable), self.slots_of(variable)
-        slots = [slots[name] for name in self._slot_shapes]
+        index, every = variable_index(self, variable), self.slots_of(variable)
+        slots = [every[name] for name in self._slot_shapes]
         if decays := self.weight_decay and self._use_weight_decay(variable):
             share = tf.cast(learning_rate, tf.float64) * self.weight_decay
         if isinstance(gradient, tf.IndexedSlices):
@@ -119,7 +119,10 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
                 variable.assign_sub(tf.cast(share, variable.dtype) * variable)
             self._dense_step(tf.cast(gradient, variable.dtype), variable, slots, learning_rate)
             return
-        seed = self._seed_of(variable, index)
+        seed = NO_SEED
+        if variable.dtype == tf.bfloat16:  # of the rounding of this variable in this step, [2]
+            key = tf.constant(self.seed, tf.int64) + index * 2**32  # wraps round
+            seed = tf.stack([key, tf.cast(self.iterations, tf.int64)])
         if decays:
             shrink_rows(variable, gradient, share, seed)
         self._sparse_step(gradient, variable, slots, learning_rate, seed)
@@ -143,13 +146,6 @@ class RowSparseOptimizer(keras.optimizers.Optimizer):
 
     def _apply_weight_decay(self, variables):
         """Keras would shrink all rows here; ``update_step`` shrinks those of the gradient."""
-
-    def _seed_of(self, variable, index):
-        """The seed [2] of a variable's rounding in this step."""
-        if variable.dtype != tf.bfloat16:
-            return NO_SEED
-        key = tf.constant(self.seed, tf.int64) + index * 2**32  # wraps round
-        return tf.stack([key, tf.cast(self.iterations, tf.int64)])
 
     def _clip_gradients(self, grads):
         # Keras calls this before it sums the gradients of replicas: then the sum is clipped, below.
@@ -211,15 +207,12 @@ def _check_weight(variable, clipnorm):
             f"{variable.name} holds some of the rows of a table that the strategy has cut: clipnorm "
             "would clip each piece by a norm of its own. Take global_clipnorm or clipvalue."
         )
-    if variable.dtype == tf.float16:
+    is_number = variable.dtype == tf.bfloat16 and not len(variable.shape)
+    if variable.dtype == tf.float16 or is_number:
+        why = "has no rows to round stochastically" if is_number else "loses small steps and gradients"
         raise ValueError(
-            f"The weight {layer_and_name(variable)} has the dtype float16, in which small steps and the "
-            'squares of small gradients are 0: give its layer dtype="float32" or "bfloat16".'
-        )
-    if variable.dtype == tf.bfloat16 and not len(variable.shape):
-        raise ValueError(
-            f"The weight {layer_and_name(variable)} is a single number of bfloat16, which has no rows to "
-            'round stochastically: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
+            f"The weight {layer_and_name(variable)}, {tf.as_dtype(variable.dtype).name} {variable.shape}, "
+            f'{why}: give its layer dtype="float32", or take the mixed_bfloat16 policy.'
         )
 
 
