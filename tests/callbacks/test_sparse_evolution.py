@@ -58,11 +58,6 @@ def test_the_magnitude_is_that_of_all_that_moved_in_the_epoch(monkeypatch):
     np.testing.assert_allclose(history["rewire/dropped_magnitude"], [0.2])
 
 
-@pytest.mark.traced
-def test_several_steps_in_one_call():
-    assert len(recorded(SparseEvolution(every=4), epochs=2, num_steps=8, steps_per_execution=2)[0]) == 4
-
-
 def test_connections_move_while_a_model_trains():
     (x, y), model = learnable(64), sparse_model()
     before = tf_variable(model.head.indices).numpy()

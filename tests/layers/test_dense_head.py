@@ -199,17 +199,6 @@ def half_items(dtype="bfloat16"):
     return keras.Model(history, query)
 
 
-@pytest.mark.long  # encoders/test_encoders.py has such a table, too
-@pytest.mark.traced
-@pytest.mark.parametrize("kind", ["shared", "none"])
-def test_a_tied_bfloat16_table_trains(kind):
-    model = half_model(SAMPLERS[kind](), LazyAdam(0.02), tied_head(use_bias=True), half_items())
-    ids = np.random.default_rng(0).integers(1, NUM_CLASSES, (80, 5)).astype(np.int32)
-    losses = model.fit(ids, ids, batch_size=20, epochs=8, verbose=0).history["loss"]  # the item after it
-    assert losses[-1] < 0.7 * losses[0]
-    assert model.head.table_variable.dtype == tf.bfloat16
-
-
 @pytest.mark.traced
 def test_all_scores_of_a_tied_bfloat16_table_in_a_function():
     model = half_model(None, LazyAdam(), tied_head(use_bias=True), half_items())

@@ -1,12 +1,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from classifier_checks import NUM_CLASSES, dense_encoder, learnable, make_model
+from classifier_checks import NUM_CLASSES, learnable, make_model
 from head_checks import CLOSE, check_logits, check_top_k, queries
-from long_cases import long_after
 
-from tfxc import losses, optimizers, samplers
-from tfxc._keras import keras
+from tfxc import losses, optimizers
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import UniformSparseHead
 from tfxc.search import InvertedIndex, faiss_index
@@ -135,17 +133,6 @@ def test_an_index_needs_the_queries_of_a_step(make_index):
         make_index(head)
     head.observe(tf.constant(varied(8)))
     make_index(head)
-
-
-@pytest.mark.traced
-@pytest.mark.parametrize("sampler", long_after(1, samplers.MIDX(10, num_codewords=4), None))
-def test_it_learns(sampler):
-    loss, (x, y) = losses.SoftmaxCrossentropy() if sampler else losses.SquaredHinge(), learnable(400)
-    encoder = keras.Sequential([dense_encoder(), keras.layers.Dense(64, activation="relu")])
-    head = UniformSparseHead(NUM_CLASSES, 16, use_bias=True, seed=0)
-    model = make_model(sampler, loss, head, encoder, optimizer=optimizers.LazyAdam(0.01))
-    history = model.fit(x, y, validation_data=(x, y), epochs=8, verbose=0).history
-    assert history["val_loss"][-1] < 0.6 * history["val_loss"][0]
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.01, 0.4, 1.0])

@@ -6,7 +6,7 @@ from sampler_checks import built, refreshed
 
 from tfxc._keras import keras
 from tfxc.losses import BinaryCrossentropy
-from tfxc.samplers import MIDX, InBatch, Mixture, Uniform, Unigram
+from tfxc.samplers import MIDX, Mixture, Uniform, Unigram
 from tfxc.scored import MASKED_LOGIT, Scored
 
 NUM_CLASSES = 9
@@ -60,22 +60,16 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("labels", [[0, 8, -1], [-1, -1, -1]])
 def test_the_sampled_loss_and_gradient_are_unbiased(name, labels):
-    want, error = checks.check_unbiased(BinaryCrossentropy(), checks.binary_reference, SAMPLERS[name], labels)
+    query, logits = np.array([0.6, 0.8], np.float32), checks.logits_for(1, NUM_CLASSES, 1.5)[0]
+    sampler, labels = SAMPLERS[name](query, logits), np.array(labels, np.int32)
+    if not sampler.built:
+        sampler.build((NUM_CLASSES, 2))
+    given = BinaryCrossentropy(), sampler, query, logits, labels
+    mean, error = checks.sampled_statistics(*given, copies=30_000)
+    want = np.append(*checks.binary_reference(logits[np.newaxis], [labels]))
+    # 3.5 standard errors of 10 numbers: a right estimate fails for one seed in 200; ours is fixed.
+    np.testing.assert_array_less(np.abs(mean - want), 3.5 * error + 1e-5)
     assert error[0] < 0.02 * want[0]
-
-
-@pytest.mark.long
-def test_candidates_of_the_batch_shared_by_all():
-    counts = np.array([1.0, 2.0, 3.0])
-    sampler, logits = built(InBatch(counts=counts, smoothing=0), 3, 1), tf.constant([[0.3, -0.2, 0.5]])
-    random, losses = np.random.default_rng(0), []
-    for _ in range(20):
-        drawn = random.choice(3, size=(2000, 1), p=counts / 6).astype(np.int32)
-        drawn[0] = 1
-        given = tf.zeros([2000, 1]), tf.repeat(logits, 2000, 0), tf.constant(drawn)
-        losses.append(float(checks.sampled_losses(BinaryCrossentropy(), sampler, *given)[0]))
-    want, _ = checks.binary_reference(logits.numpy(), [[1]])
-    np.testing.assert_allclose(np.mean(losses), want[0], rtol=0.01)
 
 
 def test_empty_slots_add_nothing():

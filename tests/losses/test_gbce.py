@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from long_cases import long_after
 from loss_checks import binary_reference, logits_for, no_hits, sampled_losses, softplus
-from sampler_checks import built, log_expected_count
+from sampler_checks import built
 
 from tfxc.losses import GBCE, BinaryCrossentropy
-from tfxc.samplers import InBatch, Uniform, Unigram
+from tfxc.samplers import InBatch
 from tfxc.scored import MASKED_LOGIT, Scored
 
 
@@ -43,41 +42,6 @@ def test_over_all_classes_it_is_the_binary_crossentropy():
     want, _ = binary_reference(logits, labels)
     np.testing.assert_allclose(GBCE(reduction="none")(labels, logits), want, rtol=1e-5)
     np.testing.assert_allclose(GBCE()(labels, logits), BinaryCrossentropy()(labels, logits), rtol=1e-6)
-
-
-UNIGRAM = Unigram(4, counts=np.arange(1, 7), seed=0)
-
-
-@pytest.mark.traced
-@pytest.mark.parametrize(
-    ("sampler", "t"),
-    long_after(2, (UNIGRAM, 0.75), (UNIGRAM, 1.0), (Uniform(4, seed=0), 1.0), (UNIGRAM, 0.0)),
-)
-def test_what_a_table_of_logits_learns(sampler, t):
-    """Class i is a label with frequency f, weighted β, else a negative α times: at t = 1 σ(o) is f itself."""
-    frequency = np.array([0.3, 0.25, 0.2, 0.15, 0.07, 0.03])
-    if not sampler.built:
-        sampler.build((6, 1))
-    labels = np.repeat(np.arange(6), (1000 * frequency).round().astype(int))
-    labels, query = tf.constant(labels[:, np.newaxis], tf.int32), tf.zeros([1000, 1])
-    alpha = np.exp(log_expected_count(sampler, query, labels, tf.range(6)))[0]
-    loss, table, average = GBCE(calibration=t), tf.Variable(tf.zeros([6])), 0
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            logits = tf.repeat(table[tf.newaxis], 1000, axis=0)
-            total = loss.reduce(sampled_losses(loss, sampler, query, logits, labels))
-        table.assign_sub(8.0 * tape.gradient(total, table))
-
-    for i in range(150):
-        step()
-        average += tf.sigmoid(table).numpy() / 50 if i >= 100 else 0
-    positive = beta(alpha, t) * frequency
-    want = positive / (positive + alpha * (1 - frequency))
-    np.testing.assert_allclose(average, want, rtol=0.08, atol=0.01)
-    if t == 1:
-        np.testing.assert_allclose(want, frequency, rtol=1e-6)
 
 
 def test_edges():

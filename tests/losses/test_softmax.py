@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from long_cases import long_after
 from loss_checks import (
     CASES,
     check_over_classes,
@@ -15,12 +14,12 @@ from loss_checks import (
     value_and_gradient,
 )
 from memory_checks import all_shapes
-from sampler_checks import built, log_expected_count, refreshed
+from sampler_checks import built, log_expected_count
 
 from tfxc._keras import keras
 from tfxc.ids import hits
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.samplers import MIDX, InBatch, LogUniform, Uniform
+from tfxc.samplers import InBatch, LogUniform
 from tfxc.scored import MASKED_LOGIT, Scored
 
 LABELS = pytest.mark.parametrize("labels", CASES.values(), ids=CASES)
@@ -370,55 +369,6 @@ def test_a_batch_without_candidates(estimator):
     )
     np.testing.assert_array_equal(losses, [0, 0])
     np.testing.assert_array_equal(gradients, np.zeros((2, 4)))
-
-
-def midx_of(logits, num_negatives):
-    """A MIDX over one-dimensional class vectors: its query is the number 1, its logits these, quantised."""
-    return refreshed(MIDX(num_negatives, num_codewords=2, seed=1), logits[:, np.newaxis])
-
-
-@pytest.mark.parametrize("proposal", long_after(1, "midx", "uniform"))
-def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
-    logits, labels = logits_for(1, 12, scale=1.5)[0], np.array([4, 7], np.int32)
-    want = np.append(*softmax_reference(logits[np.newaxis], [labels]))
-    biases, errors = [], []
-    for num_negatives in (10, 40, 160):
-        uniform = built(Uniform(num_negatives, seed=1), 12, 1)
-        sampler = uniform if proposal == "uniform" else midx_of(logits, num_negatives)
-        given = SoftmaxCrossentropy("partition"), sampler, np.ones(1, np.float32), logits, labels
-        mean, error = sampled_statistics(*given, copies=2_000_000 // num_negatives)
-        biases.append(np.abs(mean - want).max())
-        errors.append(error.max())
-        # The bias is no more than c / S with one c for value and gradient, up to the noise of the mean.
-        np.testing.assert_allclose(mean, want, atol=2.5 / num_negatives + 4 * error.max())
-    assert biases[0] > 3 * biases[1] - 4 * errors[1]
-    assert biases[1] > 3 * biases[2] - 4 * errors[2]
-
-
-@pytest.mark.traced
-def test_training_converges_to_the_frequencies_of_the_data():
-    target = softmax(logits_for(1, 30, scale=1.0, seed=3))[0]
-    sampler = built(Uniform(3, seed=0), 30, 1)
-    loss, table = SoftmaxCrossentropy(), tf.Variable(tf.zeros([30]))
-    optimum = -np.sum(target * np.log(target))
-
-    @tf.function
-    def step(rate):
-        seed = tf.stack([7, tf.cast(1e6 * rate, tf.int32)])
-        drawn = tf.random.stateless_categorical(tf.math.log(target)[tf.newaxis], 500, seed)[0]
-        labels = tf.cast(drawn, tf.int32)[:, tf.newaxis]
-        with tf.GradientTape() as tape:
-            logits = tf.repeat(table[tf.newaxis], 500, axis=0)
-            total = loss.reduce(sampled_losses(loss, sampler, tf.zeros([500, 1]), logits, labels))
-        table.assign_sub(rate * tape.gradient(total, table))
-
-    average = np.zeros(30)
-    for i in range(300):
-        step(tf.constant(8.0 / (1 + i / 40), tf.float32))
-        average += table.numpy() / 100 if i >= 200 else 0
-    fitted = softmax(average)
-    assert -np.sum(target * np.log(fitted)) - optimum < 4e-3
-    np.testing.assert_allclose(fitted, target, rtol=0.08, atol=3e-3)
 
 
 def test_a_positive_that_is_never_drawn_trains_uncorrected():

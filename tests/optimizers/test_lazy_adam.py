@@ -41,19 +41,6 @@ def test_a_dense_step_of_a_table_is_made_where_it_lies():
     assert "ResourceApplyAdam" in updates(small)
 
 
-def test_sparse_steps_that_touch_every_row_equal_dense_steps():
-    rng = np.random.default_rng(0)
-    tables = [tf.Variable(tf.ones([4, 3])) for _ in range(2)]
-    optimizers = [LazyAdam(0.01) for _ in range(2)]
-    for _ in range(10):
-        values = rng.normal(size=(4, 3))
-        optimizers[0].apply_gradients([(tf.constant(values, tf.float32), tables[0])])
-        order = rng.permutation(4)
-        halves = np.concatenate([values[order], values[order]]) / 2
-        optimizers[1].apply_gradients([(sparse(halves, np.concatenate([order, order])), tables[1])])
-    np.testing.assert_allclose(tables[0].numpy(), tables[1].numpy(), atol=1e-6)
-
-
 def test_a_skipped_row_keeps_its_moments_and_is_corrected_by_the_global_step():
     table = tf.Variable(tf.zeros([3, 1]))
     optimizer = LazyAdam(0.1, beta_1=0.9, beta_2=0.99)

@@ -206,20 +206,6 @@ def test_a_norm_of_shards_is_refused(optimizer_class):
         optimizer_class(0.1, **{option: 1.0}).build(table.variables)
 
 
-@pytest.mark.long
-def test_fit_trains_and_leaves_unseen_rows_alone(optimizer_class):
-    id_dtype = "int64" if optimizer_class is LazyAdam else "int32"
-    model = embedding_model(id_dtype)
-    table = tf_variable(model.get_layer("table").trainable_variables[0])
-    before = table.numpy()
-    model.compile(optimizer_class(0.05), "mse")
-    ids, targets = training_data()
-    history = model.fit(ids.astype(id_dtype), targets, batch_size=10, epochs=5, verbose=0)
-    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
-    np.testing.assert_array_equal(table.numpy()[10], before[10])
-    assert (table.numpy()[:10] != before[:10]).all()
-
-
 @pytest.mark.both_keras
 def test_saved_in_keras_format_it_continues_where_it_stopped(optimizer_class, reloaded):
     model = embedding_model()
