@@ -1,10 +1,7 @@
 import numpy as np
 import pytest
-from classifier_checks import DIM, NUM_CLASSES, learnable
 from head_checks import queries
-from long_cases import long_after
 
-import tfxc
 from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
 from tfxc.layers import MACHHead, merge_mach_heads
@@ -30,43 +27,6 @@ def test_the_merged_scores_are_the_mean_of_the_parts():
     np.testing.assert_array_equal(merged.hashes, make_head(num_repetitions=8).hashes)
     again = merge_mach_heads([merge_mach_heads(heads[2:]), merge_mach_heads(heads[:2])])
     check_mean(again, heads, query)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("activation", long_after(1, "softmax", "sigmoid"))
-def test_training_apart_and_merging_equals_training_together(activation):
-    x, y = learnable(32)
-    softmax = activation == "softmax"
-
-    def compiled(encoder, head, learning_rate):
-        model = tfxc.ExtremeClassifier(encoder, head, k=3)
-        loss = tfxc.losses.SoftmaxCrossentropy() if softmax else tfxc.losses.BinaryCrossentropy()
-        model.compile(tfxc.optimizers.LazySGD(learning_rate), loss=loss)
-        return model
-
-    def encoder(inputs):
-        return keras.layers.Dense(5, activation="tanh")(inputs)
-
-    def head(first, num_repetitions, num_groups=1):
-        options = {"first_repetition": first, "num_groups": num_groups, "seed": 1}
-        return MACHHead(NUM_CLASSES, 6, num_repetitions, "mean", activation, **options)
-
-    inputs = [keras.Input((DIM,)) for _ in range(2)]
-    encoders = [keras.Model(one, encoder(one)) for one in inputs]
-    both = keras.Input((DIM,))
-    together = keras.Model(both, keras.layers.Concatenate()([encoder(both), encoder(both)]))
-    together.set_weights([*encoders[0].get_weights(), *encoders[1].get_weights()])
-    # The loss is the mean over the repetitions: twice as many, half the gradient.
-    apart = [compiled(own, head(2 * i, 2), 0.3) for i, own in enumerate(encoders)]
-    joint = compiled(together, head(0, 4, num_groups=2), 0.6)
-    start = merge_mach_heads([model.head for model in apart])
-    joint.head.set_weights(start.get_weights())
-    for model in (*apart, joint):
-        model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0)
-    merged = merge_mach_heads([model.head for model in apart])
-    for one, other in zip(merged.get_weights(), joint.head.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-    assert np.abs(merged.get_weights()[0] - start.get_weights()[0]).max() > 1e-2
 
 
 @pytest.mark.parametrize(

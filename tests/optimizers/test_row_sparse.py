@@ -277,30 +277,6 @@ def test_a_callable_as_learning_rate(optimizer_class, reloaded):
     check_goes_on_alike(model, loaded)
 
 
-@pytest.mark.traced
-def test_graph_and_eager_agree(optimizer_class):
-    tables = []
-    for wrap in (lambda f: f, tf.function):
-        table, bias = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([5]))
-        optimizer = optimizer_class(0.1)
-        optimizer.build([table, bias])
-        pairs = [(sparse([[1, 2], [3, 4]], [4, 4]), table), (sparse([1, 2], [0, 3], "int64"), bias)]
-        step = wrap(lambda optimizer=optimizer, pairs=pairs: optimizer.apply_gradients(pairs))
-        for _ in range(3):
-            step()
-        tables.append((table.numpy(), bias.numpy()))
-    for eager, traced in zip(*tables, strict=True):
-        np.testing.assert_allclose(eager, traced, rtol=1e-6)
-    assert (tables[0][0][:4] == 1).all() and (tables[0][1][[1, 2, 4]] == 1).all()
-
-
-def test_a_row_id_outside_is_an_error(optimizer_class):
-    table = tf.Variable(tf.ones([5, 2]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="outside"):
-        optimizer_class(0.1).apply_gradients([(sparse([[1, 2]], [5]), table)])
-    np.testing.assert_array_equal(table.numpy(), np.ones([5, 2]))
-
-
 @pytest.mark.long
 @pytest.mark.traced
 def test_a_step_costs_far_less_than_one_copy_of_the_table(optimizer_class):
