@@ -97,7 +97,8 @@ def test_in_a_model_saved_and_exported(reloaded, served_by):
     x = {"ids": IDS, "values": VALUES}
     model.fit(x, np.array([[1, 8], [0, -1], [-1, -1]]), verbose=0)
     want = model.predict(x, verbose=0)
-    served = served_by(model).serve(ids=tf.constant(IDS), values=tf.constant(VALUES))
+    loaded = served_by(model)
+    served = loaded.serve(ids=tf.constant(IDS), values=tf.constant(VALUES))
     for got in (reloaded(model).predict(x, verbose=0), served):
         np.testing.assert_array_equal(got["ids"], want["ids"])
 

@@ -155,7 +155,7 @@ def test_no_labels_at_all(num_queries):
         ("softmax", None, losses.BinaryCrossentropy(), "not suit Binary.*: give it activation='sigmoid'"),
         ("softmax", None, losses.SquaredHinge(), "not suit SquaredHinge: give it activation='sigmoid'"),
         ("sigmoid", None, losses.SoftmaxCrossentropy(), "not suit Soft.*: give it activation='softmax'"),
-        ("softmax", None, losses.SoftmaxAtK(k=5), "scores its few buckets without one: take SoftmaxCross"),
+        ("softmax", None, losses.SoftmaxAtK(k=5), "needs a sampler, but MACHHead takes none: take Soft"),
     ],
 )
 def test_what_does_not_suit_the_head_is_refused(activation, sampler, loss, message):

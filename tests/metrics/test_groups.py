@@ -72,8 +72,8 @@ def test_other_classes():
         ({0: "a", 1: "b"}, r"by must hold a value for each class, .* but are a dict"),
         (pd.Series([1, 0], index=[3, 4]), "by come from pandas"),
         (np.arange(1001), "by makes 1001 groups, but a metric takes 1000"),
-        (ClassGroups([0, 2], ["a", "b"]), r"a name of its own for each id.*are \[0 2\] .*'a', 'b'"),
-        (ClassGroups(["a", "b"], ["a", "b"]), r"each id, an integer, but the ids are \['a' 'b'\]"),
+        (ClassGroups([0, 2], ["a", "b"]), r"a name of its own for each id.*got \[0 2\] .*'a', 'b'"),
+        (ClassGroups(["a", "b"], ["a", "b"]), r"each id, an integer, but got \['a' 'b'\]"),
         (ClassGroups([0, 1], ["a", "a"]), "a name of its own"),
     ],
 )

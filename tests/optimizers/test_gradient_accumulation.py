@@ -103,5 +103,5 @@ def test_where_it_does_not_work_it_is_refused():
             LazyAdam(gradient_accumulation_steps=wrong)
     options = LazyAdam(gradient_accumulation_steps=2).get_config()
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope(), pytest.raises(ValueError, match="one device, but the strategy has 2 replicas"):
+    with strategy.scope(), pytest.raises(ValueError, match="one device, not on 2 replicas"):
         LazyAdam.from_config(options)

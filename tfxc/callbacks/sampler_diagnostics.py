@@ -16,9 +16,8 @@ class SamplerDiagnostics(StepCallback):
     The logs get means over the probe's queries, which the progress bar shows, and TensorBoard if
     ``keras.callbacks.TensorBoard`` comes later in the list:
 
-    * ``sampler/kl``: ``KL(softmax || Q)`` in nats. It grows with the age of the index, which
-      ``SamplerRefresh`` logs. If it hardly falls at a refresh, age is not the cause: a finer index has a
-      lower one (``MIDX`` with more codewords).
+    * ``sampler/kl``: ``KL(softmax || Q)`` in nats. It grows with the age of the index. If it hardly falls at
+      a refresh, take a finer index (``MIDX`` with more codewords).
     * ``sampler/effective_sample_size``: in (0, S], the number of draws from the softmax itself that would
       estimate as well.
     * ``sampler/accidental_hits``: the share of candidates expected to be positives of their own example.
@@ -45,8 +44,7 @@ class SamplerDiagnostics(StepCallback):
 
     Reference:
         Kong, "A Note on Importance Sampling using Standardized Weights", 1992 (effective sample size);
-        Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index", 2025 (the divergence bounds the
-        bias of the gradient).
+        Chen et al., "Adaptive Sampled Softmax with Inverted Multi-Index", 2025 (the divergence).
     """
 
     def __init__(self, x, y, every: int | Literal["epoch"] = "epoch") -> None:
@@ -68,8 +66,7 @@ class SamplerDiagnostics(StepCallback):
             )
         if not knows_counts(sampler):
             raise ValueError(
-                f"SamplerDiagnostics cannot measure {type(sampler).__name__}, whose expected counts nobody "
-                "knows: leave the callback out."
+                f"Leave SamplerDiagnostics out: nobody knows the expected counts of {type(sampler).__name__}."
             )
 
         def quality():

@@ -140,12 +140,10 @@ def as_tensors(features):
 
 def num_rows(features):
     """The number of classes that features are of; ValueError if parts have different numbers of rows."""
-    sizes = {int(part.shape[0]) if part.shape.rank else 0 for part in tf.nest.flatten(features)}
+    shapes = [tuple(part.shape) for part in tf.nest.flatten(features)]
+    sizes = {shape[0] if shape else 0 for shape in shapes}
     if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(
-            "The features must have one row for each class in all their parts, but have "
-            f"{[tuple(part.shape) for part in tf.nest.flatten(features)]}."
-        )
+        raise ValueError(f"The features must have one row for each class in all parts, but have {shapes}.")
     return sizes.pop()
 
 

@@ -138,8 +138,7 @@ class DenseHead(Head):
         places = [place for place, layer in enumerate(layers) if layer is self._shared.value]
         if not places:
             raise ValueError(
-                f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: it would "
-                "train a foreign table. Build it anew, with tied_to= the name of a layer of this encoder."
+                f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: build it anew."
             )
         return {self.tied_to: (self.tied_to, places[0])}
 
@@ -220,8 +219,7 @@ class DenseHead(Head):
         table = self._shared.value.embeddings
         if not is_weight(table):
             raise ValueError(
-                f"The table of {self.tied_to!r} is no weight, but computed (enable_lora, quantize), and "
-                "cannot be trained as class vectors: leave that out, or tied_to."
+                f"The table of {self.tied_to!r} is no weight, but computed (enable_lora): leave that out."
             )
         return table
 

@@ -231,7 +231,7 @@ class EncodedHead(Head):
             if width != dim:
                 raise ValueError(
                     f"The item encoder gives vectors of width {width}, but the queries are of width {dim}: "
-                    "their inner product is the logit. Give the two encoders the same last width."
+                    "give the two encoders the same last width."
                 )
         super().build(input_shape)
 

@@ -351,8 +351,8 @@ class Head(keras.layers.Layer):
         """Raises ValueError for a sampler, a loss or an optimizer (built) that the head cannot work with."""
         if loss is not None and loss.filter_below is not None:
             raise ValueError(
-                f"{type(self).__name__} computes the whole gradient over all classes: it cannot heed "
-                f"filter_below={loss.filter_below}. Leave filter_below out, or take DenseHead."
+                f"{type(self).__name__} computes the whole gradient over all classes: leave out "
+                f"filter_below={loss.filter_below}, or take DenseHead."
             )
 
     def class_rows(self) -> list[ClassRows]:

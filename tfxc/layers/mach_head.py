@@ -77,9 +77,8 @@ class MACHHead(Head):
         (TensorShape([2, 5]), 34012)
 
     Reference:
-        Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch: A Case Study of Amazon
-        Search with 50M Products", 2019; Serrà, Karatzoglou, "Getting Deep Recommenders Fit: Bloom Embeddings
-        for Sparse Binary Input/Output Networks", 2017 (the product of probabilities).
+        Medini et al., "Extreme Classification in Log Memory using Count-Min Sketch", 2019; Serrà,
+        Karatzoglou, "Getting Deep Recommenders Fit", 2017 (the product of probabilities).
     """
 
     indexable = False  # it has no class vectors
@@ -112,8 +111,7 @@ class MACHHead(Head):
         self.seed = positive_int(seed_or_drawn(seed), "seed", least=0)
         if self.decoder == _UNBIASED and self.activation != "softmax":
             raise ValueError(
-                f'decoder="unbiased" needs activation="softmax", but got {self.activation!r}: take '
-                'decoder="mean", which ranks the same.'
+                'decoder="unbiased" needs activation="softmax": take decoder="mean", which ranks the same.'
             )
         if self.num_probes is not None and self.num_probes > self.num_buckets:
             raise ValueError(f"num_probes must be None or in [1, {num_buckets}] (M), but got {num_probes}.")
@@ -240,8 +238,7 @@ class MACHHead(Head):
             return
         if loss.needs_sampler:
             raise ValueError(
-                f"{type(loss).__name__} weighs by what a sampler draws, but a MACHHead scores its few "
-                "buckets without one: take SoftmaxCrossentropy."
+                f"{type(loss).__name__} needs a sampler, but MACHHead takes none: take SoftmaxCrossentropy."
             )
         fitting = "softmax" if loss.labels_share_probability else "sigmoid"
         if self.activation != fitting:

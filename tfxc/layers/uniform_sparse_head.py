@@ -162,8 +162,7 @@ class UniformSparseHead(Head):
     def config_for(self, old_ids):
         if self.group_size > 1:
             raise ValueError(
-                f"The classes of a UniformSparseHead with group_size={self.group_size} cannot change: each "
-                "reads the inputs of its place. Train a new head, or take group_size=1."
+                f"Classes of a head with group_size={self.group_size} cannot change: make another, or take 1."
             )
         return super().config_for(old_ids)
 

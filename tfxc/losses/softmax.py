@@ -90,14 +90,12 @@ class SoftmaxCrossentropy(ClassificationLoss):
         1.3863
 
     Reference:
-        Jean, Cho, Memisevic, Bengio, "On Using Very Large Target Vocabulary for Neural Machine
-        Translation", 2015; Ma, Collins, "Noise Contrastive Estimation and Negative Sampling for
-        Conditional Models", 2018 (ranking); Gutmann, Hyvärinen, "Noise-contrastive estimation: A new
-        estimation principle for unnormalized statistical models", 2010 (nce); Bengio, Senécal, "Adaptive
-        Importance Sampling to Accelerate Training of a Neural Probabilistic Language Model", 2008
-        (partition); Khrylchenko et al., "Correcting the LogQ Correction: Revisiting Sampled Softmax for
-        Large-Scale Retrieval", 2025 (partition in batch); Wijmans et al., "Cut Your Losses in
-        Large-Vocabulary Language Models", 2024 (filter).
+        Jean et al., "On Using Very Large Target Vocabulary for Neural Machine Translation", 2015; Ma,
+        Collins, "Noise Contrastive Estimation and Negative Sampling for Conditional Models", 2018 (ranking);
+        Gutmann, Hyvärinen, "Noise-contrastive estimation", 2010 (nce); Bengio, Senécal, "Adaptive Importance
+        Sampling to Accelerate Training of a Neural Probabilistic Language Model", 2008 (partition);
+        Khrylchenko et al., "Correcting the LogQ Correction", 2025 (partition in batch); Wijmans et al., "Cut
+        Your Losses in Large-Vocabulary Language Models", 2024 (filter).
     """
 
     labels_share_probability = True
@@ -213,8 +211,7 @@ def _above_mean(positives, negatives, is_label, label_slots):
     """An estimate [N], by all draws, of how far the positives' mean logit is above that of all classes."""
     if negatives.num_classes is None:
         raise ValueError(
-            "label_smoothing needs to know how many classes there are: give Scored(logits, "
-            "log_expected_count, num_classes) of the candidates."
+            "label_smoothing needs num_classes: give Scored(logits, log_expected_count, num_classes)."
         )
     own = mean_over_labels(positives.logits, is_label)[:, tf.newaxis]
     is_filled = (negatives.logits > MASKED_LOGIT) & tf.reduce_any(is_label, 1, keepdims=True)

@@ -31,8 +31,7 @@ class SquaredHinge(ClassificationLoss):
 
     Reference:
         Babbar, Schölkopf, "DiSMEC: Distributed Sparse Machines for Extreme Multi-label Classification", 2017;
-        Schultheis, Babbar, "Towards Memory-Efficient Training for Extremely Large Output Spaces -- Learning
-        with 670k Labels on a Single Commodity GPU", 2023 (gradients that are exactly 0).
+        Schultheis, Babbar, "Towards Memory-Efficient Training for Extremely Large Output Spaces", 2023.
     """
 
     over_classes = SQUARED_HINGE

@@ -75,8 +75,7 @@ def class_groups(by) -> ClassGroups:
         raise ValueError(f"by makes {len(names)} groups, but a metric takes {_MOST} at most: join some.")
     if is_text and isinstance(by, ClassGroups) or ids.max() >= len(names) or len(set(names)) < len(names):
         raise ValueError(
-            f"ClassGroups need a name of its own for each id, an integer, but the ids are {ids} and the "
-            f"names {names}."
+            f"ClassGroups need a name of its own for each id, an integer, but got {ids} and {names}."
         )
     return ClassGroups(ids.astype(_DTYPE), names)
 

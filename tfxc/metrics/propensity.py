@@ -52,8 +52,7 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
     number_in(b, "b", "(0, inf)")
     if label_counts.max(initial=0) > num_points:
         raise ValueError(
-            f"A label cannot be on {label_counts.max():.0f} of {num_points} points: num_points is the number "
-            "of training points, len(points)."
+            f"A label cannot be on {label_counts.max():.0f} of {num_points} points: give len(points)."
         )
     scale = (np.log(num_points) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (label_counts + b) ** -a)).astype(np.float32)
@@ -67,8 +66,7 @@ class _PropensityScored(RankingMetric):
         self.propensities = _checked(propensities, type(self).__name__)
         if self.by is not None and len(self.by.ids) != len(self.propensities):
             raise ValueError(
-                f"by holds {len(self.by.ids)} classes, but there are {len(self.propensities)} propensities: "
-                "give both for the same classes."
+                f"by holds {len(self.by.ids)} classes, but there are {len(self.propensities)} propensities."
             )
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._gains = tf.constant(1 / self.propensities)

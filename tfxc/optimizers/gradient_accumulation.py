@@ -25,8 +25,7 @@ def accumulation_steps(value):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1:  # each would have a sum of its own
         raise ValueError(
-            f"{OPTION} works on one device, but the strategy has {replicas} replicas: leave it out and use a "
-            "larger batch, which the strategy splits."
+            f"{OPTION} works on one device, not on {replicas} replicas: use a larger batch, which they split."
         )
     return positive_int(value, f"{OPTION} must be None, or", least=2)
 

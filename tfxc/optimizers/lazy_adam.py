@@ -62,8 +62,8 @@ class LazyAdam(RowSparseOptimizer):
      [-0.1  0.1]
      [ 0.   0. ]]
 
-    Reference: Diederik P. Kingma, Jimmy Ba, "Adam: A Method for Stochastic Optimization", 2015; Ilya
-    Loshchilov, Frank Hutter, "Decoupled Weight Decay Regularization", 2019.
+    Reference: Kingma, Ba, "Adam: A Method for Stochastic Optimization", 2015; Loshchilov, Hutter, "Decoupled
+    Weight Decay Regularization", 2019.
     """
 
     def __init__(

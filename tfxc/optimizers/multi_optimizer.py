@@ -93,8 +93,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def learning_rate(self, value):
         if self._ratios is None:
             raise TypeError(
-                "The learning rate of a MultiOptimizer cannot be set where a rate follows a schedule or "
-                "starts at 0: set the rates of its optimizers."
+                "Where one of the rates follows a schedule or starts at 0, set the rate of each optimizer."
             )
         self.optimizers[0].learning_rate = value
         self._let_follow()
@@ -150,8 +149,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def _find_owners(self, variables):
         if not all(self._layers.value):
             raise ValueError(
-                "An optimizer of this MultiOptimizer has no layers, as after the config of one that was not "
-                "built: make a new one with its layers."
+                "The MultiOptimizer has no layers, as after the config of one that was not built: make one."
             )
         owners = {id(variable): 0 for variable in variables}
         for i, layers in enumerate(self._layers.value, 1):

@@ -37,9 +37,8 @@ class RowwiseAdagrad(RowSparseOptimizer):
     [[ 0.     0.   ]
      [-0.849 -1.131]]
 
-    Reference: John Duchi, Elad Hazan, Yoram Singer, "Adaptive Subgradient Methods for Online
-    Learning and Stochastic Optimization", 2011; Dheevatsa Mudigere et al., "Software-Hardware
-    Co-design for Fast and Scalable Training of Deep Learning Recommendation Models", 2022 (row-wise).
+    Reference: Duchi, Hazan, Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
+    Optimization", 2011; Mudigere et al., "Software-Hardware Co-design", 2022 (row-wise).
     """
 
     def __init__(

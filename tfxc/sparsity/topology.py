@@ -124,8 +124,7 @@ def grow(indices: np.ndarray, dropped: np.ndarray, num_inputs: int, rng: np.rand
     fan_in, num_grown = indices.shape[1], dropped.shape[1]
     if fan_in + num_grown > num_inputs:
         raise ValueError(
-            f"Cannot move {num_grown} connections of a class: it reads {fan_in} of {num_inputs} inputs, "
-            f"which leaves {num_inputs - fan_in}."
+            f"Cannot move {num_grown} connections of a class: it leaves {num_inputs - fan_in} inputs unread."
         )
     if len(dropped) != len(indices):
         raise ValueError(f"Expected positions for {len(indices)} classes, but got {len(dropped)} rows.")
