@@ -46,10 +46,7 @@ def test_an_untracked_layer_is_not_its_holders(tmp_path):
     checkpoint = tf.train.Checkpoint(layer=layer)
     names = [name for name, _ in tf.train.list_variables(checkpoint.write(str(tmp_path / "state")))]
     assert not any("box" in name for name in names)
-
-
-def test_copied_it_goes_with_what_is_copied():
-    layers = [keras.layers.Layer(name="a")]
+    layers = [keras.layers.Layer(name="a")]  # copied, it goes with what is copied
     first, box = copy.deepcopy((layers, house.Untracked(layers)))
     assert box.value is first is not layers
 

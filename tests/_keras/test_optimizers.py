@@ -27,12 +27,15 @@ class Own(keras.optimizers.Optimizer):
         return {**config, "learning_rate": house.serialized_learning_rate(self, config)}
 
 
-def test_the_variable_of_a_learning_rate():
+def test_the_variable_of_a_learning_rate_which_a_config_keeps():
     optimizer = keras.optimizers.SGD(0.5)
     house.learning_rate_variable(optimizer).assign(0.25)
     assert float(optimizer.learning_rate) == 0.25
     follows = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
     assert house.learning_rate_variable(follows) is None
+    own = Own(0.5)
+    house.learning_rate_variable(own).assign(0.125)
+    assert float(own.get_config()["learning_rate"]) == 0.125
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -55,12 +58,6 @@ def test_an_optimizer_of_ones_own_keeps_slots_of_float32(dtype):
     listed = house.variables_of_optimizer(optimizer)
     assert all(any(slot is own for own in listed) for slot in slots)
     assert tf.cast(tf_variable(table), tf.float32).numpy().tolist() == [0.5, 0.5]
-
-
-def test_a_learning_rate_is_kept_in_a_config():
-    optimizer = Own(0.5)
-    house.learning_rate_variable(optimizer).assign(0.125)
-    assert float(optimizer.get_config()["learning_rate"]) == 0.125
 
 
 def test_every_call_is_counted():

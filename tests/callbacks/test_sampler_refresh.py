@@ -194,7 +194,7 @@ def test_with_another_model_or_optimizer_it_begins_anew(every):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *(({"every": bad}, "every must be") for bad in (0, "step", 2.5)),
+        ({"every": "step"}, "every must be"),
         *(({"every": 5, "growth": bad}, r"growth must be in \[1, inf\)") for bad in (0.5, float("nan"))),
         ({"growth": 2.0}, "needs a number of steps"),
         *(({"every": "auto", "share": bad}, r"share must be in \(0, 1\]") for bad in (0.0, 1.5)),

@@ -199,23 +199,6 @@ def half_items(dtype="bfloat16"):
     return keras.Model(history, query)
 
 
-@pytest.mark.traced
-def test_all_scores_of_a_tied_bfloat16_table_in_a_function():
-    model = half_model(None, LazyAdam(), tied_head(use_bias=True), half_items())
-    query = tf.constant(queries(3, DIM))
-
-    def all_scores(query):
-        with tf.GradientTape() as tape:
-            tape.watch(query)
-            scores = model.head(query)
-            total = tf.reduce_sum(scores**2)
-        return [scores, *tape.gradient(total, [query, model.head.table_variable, model.head.bias])]
-
-    for found in zip(tf.function(all_scores)(query), all_scores(query), strict=True):
-        one, other = (tf.cast(tf.convert_to_tensor(each), tf.float32).numpy() for each in found)
-        np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-6)  # a gradient of a tied table is bfloat16
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("kind", long_after(1, "shared", "none"))
 def test_a_tied_bfloat16_table_sums_the_gradients_of_an_items_many_lookups(kind):

@@ -90,13 +90,10 @@ def test_a_thousand_rewires_keep_every_invariant():
         assert (moved.sum(1) == num_moved).all() and np.take_along_axis(moved, dropped, 1).all()
 
 
-def test_blocks_of_keys_do_not_change_the_draw(monkeypatch):
+def test_blocks_of_keys_do_not_change_the_draw_and_blocks_of_rows(monkeypatch):
     whole = random_topology(10, 4, 6, seed=0)
     monkeypatch.setattr("tfxc.sparsity.topology._BLOCK_KEYS", 20)
     np.testing.assert_array_equal(random_topology(10, 4, 6, seed=0), whole)
-
-
-def test_blocks_of_rows(monkeypatch):
     monkeypatch.setattr("tfxc.sparsity.topology._BLOCK_ROWS", 3)
     indices = random_topology(10, 2, 9, seed=0)
     check_topology(indices, 9)

@@ -114,8 +114,8 @@ class EmbeddingBag(keras.layers.Layer):
 
     def _of_dict(self, inputs):
         shapes = {name: part.shape for name, part in inputs.items()}
-        ids, values = (tf.TensorShape(shapes.get(name)) for name in ("ids", "values"))
-        if ids.rank != 2 or values.rank != 2 or not ids.is_compatible_with(values):
+        ids, values = (tf.TensorShape(shapes.get(name, ())) for name in ("ids", "values"))
+        if ids.rank != 2 or not ids.is_compatible_with(values):
             raise ValueError(f"EmbeddingBag takes ids and values of one shape [B, F'], but got {shapes}.")
         return inputs["ids"], inputs["values"]
 

@@ -37,10 +37,9 @@ class MACHHead(Head):
     the head in ``ExtremeClassifier``.
 
     **The loss** of a MACH head, in training as in ``evaluate``, is the mean over the repetitions of the given
-    loss over the M buckets, whose labels are the buckets of the labels. It compares MACH heads of equal M,
-    not heads of different kinds. Labels that meet in a bucket count once for losses whose labels apply or do
-    not (``BinaryCrossentropy``, ``SquaredHinge``), and each for ``SoftmaxCrossentropy``, whose probabilities
-    add up; with ``decoupled=True`` they count once there too.
+    loss over the M buckets, whose labels are the buckets of the labels. It compares MACH heads of equal M
+    only. Labels that meet in a bucket count once, but each for ``SoftmaxCrossentropy`` without
+    ``decoupled=True``, whose probabilities add up.
 
     Training holds a few ``[B, R · M]`` tensors, and ranking no ``[B, L]`` tensor. ``top_k`` is exact. With
     ``num_probes`` it looks into the best buckets only, many times faster in an exported model

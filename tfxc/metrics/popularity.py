@@ -1,5 +1,6 @@
 """How popular the classes are that a model recommends, and groups of classes by popularity."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,14 @@ def _checked(counts):
 class _MeanOfRanked(RankingMetric):
     """The mean of a number of each class, ``of_class(counts)`` [L], over the k best classes of an example."""
 
+    of_class: Callable
+
     def __init__(self, k: int = 10, counts=None, name: str | None = None, dtype=None) -> None:
         super().__init__(k, name=name, dtype=dtype)
         counts = decoded(counts, _DTYPE, "count") if isinstance(counts, str) else counts
         self.counts = _checked(counts).astype(_DTYPE)
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._values = tf.constant(self.of_class(self.counts), tf.float32)
-
-    def of_class(self, counts: np.ndarray) -> np.ndarray:
-        """The number [L] of each class."""
-        raise NotImplementedError(f"{type(self).__name__} must define of_class(counts).")
 
     @property
     def num_classes(self) -> int:
@@ -117,9 +116,7 @@ class NoveltyAtK(_MeanOfRanked):
     """
 
     abbreviation = "novelty"
-
-    def of_class(self, counts):
-        return self_information(counts)
+    of_class = staticmethod(self_information)
 
 
 @register
@@ -148,6 +145,4 @@ class AveragePopularityAtK(_MeanOfRanked):
 
     abbreviation = "average_popularity"
     higher_is_better = False
-
-    def of_class(self, counts):
-        return counts
+    of_class = staticmethod(np.asarray)

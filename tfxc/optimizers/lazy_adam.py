@@ -30,11 +30,10 @@ class LazyAdam(RowSparseOptimizer):
     skips is not shrunk, then or later. Biases decay too, as in Keras:
     ``exclude_from_weight_decay(var_names=["bias"])``, before the first step, leaves them out.
 
-    **Gradient accumulation** (Keras 3). With ``gradient_accumulation_steps=n``, n calls add up their
-    gradients, and the n-th makes one step by the mean: the step on all n batches at once, if they are equal
-    in size. The rows that any of them touched take part; clipping and decay act on the mean. As in Keras,
-    ``iterations`` counts the steps, a schedule counts the calls, and a last group that is not full goes on in
-    the next epoch. The sums cost as much memory as the weights in float32, and a byte a row.
+    **Gradient accumulation** (Keras 3). With ``gradient_accumulation_steps=n``, each n-th call makes one step
+    by the mean of n gradients. The rows that any of them touched take part; clipping and decay act on the
+    mean. As in Keras, ``iterations`` counts the steps, a schedule counts the calls, and a last group that is
+    not full goes on in the next epoch. The sums cost the memory of float32 weights, and a byte a row.
 
     Args:
         learning_rate: Step size; float, schedule or (Keras 3) callable.
