@@ -160,7 +160,7 @@ def keras_slots(optimizer, variable):
     if not names:
         raise TypeError(
             f"tfxc does not know which variables {type(optimizer).__name__} keeps for a weight: give it a "
-            "method slots_of(variable) to a dict, such as {'momentum': tf.Variable, 'velocity': tf.Variable}."
+            "method slots_of(variable) that returns a dict, {'momentum': tf.Variable, ...}, as of LazyAdam."
         )
     index = variable_index(optimizer, variable)
     if index is None:

@@ -113,8 +113,8 @@ def _checked(propensities, what):
     is_wrong = ~((values > 0) & (values <= 1))
     if values.ndim != 1 or not len(values) or is_wrong.any():
         raise ValueError(
-            f"{what} needs the propensity of every class, [L], in (0, 1], but got shape {values.shape}, and "
-            f"others at {np.flatnonzero(is_wrong)}: use tfxc.metrics.propensities(label_counts, num_points)."
+            f"{what} needs the propensity of every class, [L], in (0, 1], but got {values.shape}, of which "
+            f"{np.flatnonzero(is_wrong)} are outside: use tfxc.metrics.propensities(counts, num_points)."
         )
     return values
 

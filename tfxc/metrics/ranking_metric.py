@@ -76,7 +76,7 @@ def relevance(ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def flat_examples(y_true, y_pred, sample_weight=None):
-    """Labels, predictions [N, ...] and weights, of sequences the positions that count, of `update_state`."""
+    """Labels, predictions [N, ...] and weights of `update_state`; of sequences, where positions count."""
     y_true = compiled_labels(tensor_of_labels(y_true))
     if isinstance(y_pred, dict):
         if tf.executing_eagerly() and "scores" in y_pred and np.size(y_pred["ids"]):
