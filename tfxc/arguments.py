@@ -41,11 +41,17 @@ def real_number(value, name):
         raise ValueError(f"{name} must be a number, but got {value!r}.") from None
 
 
+def is_in(values, interval):
+    """Whether a number, or each of an array, is in an interval such as "(0, 1]" or "[0, inf)"."""
+    least, most = map(float, interval[1:-1].split(","))
+    is_above = values >= least if interval[0] == "[" else values > least
+    return is_above & (values <= most if interval[-1] == "]" else values < most)
+
+
 def number_in(value, name, interval):
-    """A real number in an interval such as "(0, 1]" or "[0, inf)" as a float; else a ValueError."""
-    number, (least, most) = real_number(value, name), map(float, interval[1:-1].split(","))
-    is_end = (number == least and interval[0] == "[") or (number == most and interval[-1] == "]")
-    if not (least < number < most or is_end):
+    """A real number in an interval as of ``is_in``, as a float; else a ValueError."""
+    number = real_number(value, name)
+    if not is_in(number, interval):
         raise ValueError(f"{name} must be in {interval}, but got {value!r}.")
     return number
 

@@ -44,7 +44,7 @@ def test_other_classes_and_direction():
 @pytest.mark.parametrize("counts", [None, [], [[1]], [1, -1], [1, np.inf]])
 def test_bad_counts(counts):
     for function in (popularity_deciles, lambda counts: NoveltyAtK(1, counts)):
-        with pytest.raises(ValueError, match="counts must say how often each class was a label"):
+        with pytest.raises(ValueError, match=r"counts must hold a number in \[0, inf\) for each class"):
             function(counts)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"ranked class id is outside \[0, 4\)"):
         NoveltyAtK(1, COUNTS).update_state([0], [[4]])

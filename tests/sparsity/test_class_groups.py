@@ -68,8 +68,9 @@ def test_long_lists_of_labels_and_repeated_ones_say_nothing_and_then_the_frequen
 @pytest.mark.parametrize(
     ("labels", "group_size", "message"),
     [
-        *((labels, 2, "labels must be integers") for labels in (np.zeros(3, int), np.zeros((2, 2)))),
-        *((np.array([[label]]), 2, r"labels must be in \[-1, 4\)") for label in (4, -2)),
+        (np.zeros(3, int), 2, r"labels must be \[N, P\]"),
+        (np.zeros((2, 2)), 2, "labels must be integers, but are float64"),
+        *((np.array([[label]]), 2, r"labels must be integers in \[-1, 4\)") for label in (4, -2)),
         (scipy.sparse.eye(5), 2, r"labels must be \[N, 4\]"),
         *((np.array([[0]]), bad, f"group_size must be .* 1, but got {bad}") for bad in (0, 2.5)),
     ],

@@ -146,20 +146,18 @@ class DenseHead(Head):
         """As of ``Head``: finds the layer ``tied_to`` in the encoder."""
         if self.tied_to is not None:
             if self._shared is None:
-                self._tie(self._found(embeddings_of(encoder), *(places or {}).get(self.tied_to, ())))
+                embeddings = embeddings_of(encoder)
+                layers = found_again(embeddings, *(places or {}).get(self.tied_to, (self.tied_to, None)))
+                if len(layers) != 1:
+                    names = sorted(layer.name for layer in embeddings) or "none (is it built?)"
+                    raise ValueError(
+                        f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name with a "
+                        f"table, or several. Its embedding layers are {names}: pass the layer."
+                    )
+                self._tie(layers[0])
             self.shared_layers(encoder)  # refuses a table of another encoder
             self._is_in_model = True
         return self
-
-    def _found(self, embeddings, name=None, place=None):
-        layers = found_again(embeddings, name or self.tied_to, place)
-        if len(layers) != 1:
-            names = sorted(layer.name for layer in embeddings)
-            raise ValueError(
-                f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name with a table, "
-                f"or several. Its embedding layers are {names or 'none (is it built?)'}: pass the layer."
-            )
-        return layers[0]
 
     def _tie(self, embedding):
         if not is_embedding(embedding):
@@ -194,22 +192,17 @@ class DenseHead(Head):
         embedding = self._shared.value
         if not embedding.built:
             embedding.build(None)
-        rows, width = embedding.embeddings.shape
-        if width != dim or rows < self.num_classes + self.row_offset:
+        (rows, width), least = embedding.embeddings.shape, self.num_classes + self.row_offset
+        dtype = tf_variable(embedding.embeddings).dtype.name
+        if width != dim or rows < least or dtype != self.table_dtype:
             raise ValueError(
-                f"The table of {self.tied_to!r} is [{rows}, {width}], but the head needs {self.num_classes} "
-                f"rows from row_offset={self.row_offset} on, of the width of the queries, {dim}."
+                f"The table of {self.tied_to!r} is [{rows}, {width}] of {dtype}, but the head needs "
+                f"[>= {least}, {dim}] of {self.table_dtype}: see Embedding(..., dtype=) and table_dtype."
             )
         if getattr(embedding, "mask_zero", False) and self.row_offset == 0 and rows > self.num_classes:
             raise ValueError(
                 f"Row 0 of {self.tied_to!r} is that of padding (mask_zero=True), but with row_offset=0 it is "
                 "class 0's, and each class has the row before its own: tie the head with row_offset=1."
-            )
-        dtype = tf_variable(embedding.embeddings).dtype.name
-        if dtype != self.table_dtype:
-            raise ValueError(
-                f"The table of {self.tied_to!r} is {dtype}, but the head's table_dtype is "
-                f"{self.table_dtype!r}. Give both the same, as by Embedding(..., dtype={self.table_dtype!r})."
             )
 
     @property

@@ -114,19 +114,12 @@ class SoftmaxCrossentropy(ClassificationLoss):
             filter_below = number_in(filter_below, "filter_below", "(0, 1)")
         self.decoupled, self.filter_below = bool(decoupled), filter_below
         self.label_smoothing = number_in(label_smoothing, "label_smoothing", "[0, 1)")
-        if decoupled and estimator == "nce":
-            raise ValueError('estimator="nce" scores each class on its own: there is nothing to decouple.')
-        if decoupled and filter_below is not None:
-            # Where labels have nearly all probability, the other classes are unlikely, but make up the terms.
-            raise ValueError(
-                f"filter_below={filter_below} leaves out the gradients of unlikely classes, but with "
-                "decoupled=True they count where labels are nearly certain: choose one of the two."
-            )
-        if self.label_smoothing and (estimator == "nce" or decoupled or filter_below is not None):
-            raise ValueError(
-                f"label_smoothing={label_smoothing} gives all classes a share of one distribution, which "
-                'does not go with estimator="nce", decoupled=True or filter_below: leave it or them out.'
-            )
+        # With decoupled terms, unlikely classes, which a filter leaves out, count where labels are certain.
+        options = {'estimator="nce"': estimator == "nce", "decoupled": decoupled}
+        options |= {"filter_below": filter_below is not None, "label_smoothing": self.label_smoothing}
+        given = [name for name, is_given in options.items() if is_given]
+        if len(given) > 1 and given != ['estimator="nce"', "filter_below"]:
+            raise ValueError(f"{' and '.join(given)} do not go together: leave out one of them.")
 
     def get_config(self):
         own = config_of(self, "estimator", "decoupled", "filter_below", "label_smoothing")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxc.arguments import by_class
+from tfxc.arguments import by_class, is_in
 from tfxc.ids import PADDING, check_ids, drop_duplicates
 
 _MOST = 1000  # each is a number in the logs of every epoch
@@ -26,6 +26,17 @@ def decoded(text, dtype, what):
         return np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"{text[:20]!r}... holds no {what} of every class: {error}") from error
+
+
+def numbers_of_classes(values, name, interval, remedy, dtype=np.float64):
+    """Numbers of the classes as an array [L]; ValueError for another shape, or one outside of an interval."""
+    values = by_class([] if values is None else values, name, dtype)
+    if values.ndim != 1 or not values.size or not is_in(values, interval).all():
+        raise ValueError(
+            f"{name} must hold a number in {interval} for each class, [L], but are {values} of shape "
+            f"{values.shape}: pass {remedy}."
+        )
+    return values
 
 
 class ClassGroups(NamedTuple):

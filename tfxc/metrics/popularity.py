@@ -7,12 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import by_class
 from tfxc.ids import check_ids
-from tfxc.metrics.groups import ClassGroups, decoded, encoded
+from tfxc.metrics.groups import ClassGroups, decoded, encoded, numbers_of_classes
 from tfxc.metrics.ranking_metric import RankingMetric
 
 _DTYPE = "<f4"
+_IN = "counts", "[0, inf)", "np.bincount(labels_of_training, minlength=num_classes)"
 
 
 def popularity_deciles(counts) -> ClassGroups:
@@ -30,7 +30,7 @@ def popularity_deciles(counts) -> ClassGroups:
         >>> popularity_deciles([70, 10, 40, 10, 10]).ids.tolist()
         [0, 4, 2, 4, 4]
     """
-    counts = _checked(counts)
+    counts = numbers_of_classes(counts, *_IN)
     num_more_frequent = np.searchsorted(np.sort(-counts), -counts)
     names = tuple(f"decile_{number:02}" for number in range(1, 11))
     return ClassGroups((num_more_frequent * 10 // len(counts)).astype(np.int32), names)
@@ -42,16 +42,6 @@ def self_information(counts) -> np.ndarray:
     return np.log2(counts.sum()) - np.log2(counts)
 
 
-def _checked(counts):
-    counts = by_class([] if counts is None else counts, "counts", np.float64)
-    if counts.ndim != 1 or not counts.size or not (np.isfinite(counts) & (counts >= 0)).all():
-        raise ValueError(
-            "counts must say how often each class was a label in training, [L], each at least 0, but are "
-            f"{counts} of shape {counts.shape}: np.bincount(labels, minlength=num_classes)."
-        )
-    return counts
-
-
 class _MeanOfRanked(RankingMetric):
     """The mean of a number of each class, ``of_class(counts)`` [L], over the k best classes of an example."""
 
@@ -60,7 +50,7 @@ class _MeanOfRanked(RankingMetric):
     def __init__(self, k: int = 10, counts=None, name: str | None = None, dtype=None) -> None:
         super().__init__(k, name=name, dtype=dtype)
         counts = decoded(counts, _DTYPE, "count") if isinstance(counts, str) else counts
-        self.counts = _checked(counts).astype(_DTYPE)
+        self.counts = numbers_of_classes(counts, *_IN).astype(_DTYPE)
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._values = tf.constant(self.of_class(self.counts), tf.float32)
 

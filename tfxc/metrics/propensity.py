@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
-from tfxc.arguments import by_class, number_in
+from tfxc.arguments import number_in
 from tfxc.ids import check_ids
-from tfxc.metrics.groups import decoded, encoded
+from tfxc.metrics.groups import decoded, encoded, numbers_of_classes
 from tfxc.metrics.ranking import discounts
 from tfxc.metrics.ranking_metric import RankingMetric, num_positives, relevance
 
@@ -41,16 +41,12 @@ def propensities(label_counts, num_points: int, a: float = 0.55, b: float = 1.5)
         Jain, Prabhu, Varma, "Extreme Multi-label Loss Functions for Recommendation, Tagging, Ranking & Other
         Missing Label Applications", 2016.
     """
-    label_counts = by_class(label_counts, "label_counts")
-    if label_counts.ndim != 1 or not (np.isfinite(label_counts) & (label_counts >= 0)).all():
-        raise ValueError(
-            f"label_counts must be a number of at least 0 for each label, [L], but are {label_counts} of "
-            f"shape {label_counts.shape}: pass points.label_counts() of the training points."
-        )
+    remedy = "points.label_counts() of the training points"
+    label_counts = numbers_of_classes(label_counts, "label_counts", "[0, inf)", remedy)
     number_in(num_points, "num_points", "[3, inf)")
     number_in(a, "a", "[0, inf)")
     number_in(b, "b", "(0, inf)")
-    if label_counts.max(initial=0) > num_points:
+    if label_counts.max() > num_points:
         raise ValueError(
             f"A label cannot be on {label_counts.max():.0f} of {num_points} points: give len(points)."
         )
@@ -63,7 +59,10 @@ class _PropensityScored(RankingMetric):
 
     def __init__(self, k: int = 10, propensities=None, name: str | None = None, dtype=None, by=None) -> None:
         super().__init__(k, name=name, dtype=dtype, by=by)
-        self.propensities = _checked(propensities, type(self).__name__)
+        if isinstance(propensities, str):  # of a config
+            propensities = decoded(propensities, _DTYPE, "propensity")
+        remedy = "tfxc.metrics.propensities(label_counts, num_points)"
+        self.propensities = numbers_of_classes(propensities, "propensities", "(0, 1]", remedy, _DTYPE)
         if self.by is not None and len(self.by.ids) != len(self.propensities):
             raise ValueError(
                 f"by holds {len(self.by.ids)} classes, but there are {len(self.propensities)} propensities."
@@ -104,19 +103,6 @@ class _PropensityScored(RankingMetric):
         gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)
         num = tf.minimum(self.k, tf.shape(labels)[1])
         return tf.reduce_sum(tf.math.top_k(gains, num)[0] * self.rank_weights(labels, num), 1)
-
-
-def _checked(propensities, what):
-    if isinstance(propensities, str):  # of a config
-        propensities = decoded(propensities, _DTYPE, "propensity")
-    values = by_class([] if propensities is None else propensities, "propensities", _DTYPE)
-    is_wrong = ~((values > 0) & (values <= 1))
-    if values.ndim != 1 or not len(values) or is_wrong.any():
-        raise ValueError(
-            f"{what} needs the propensity of every class, [L], in (0, 1], but got {values.shape}, of which "
-            f"{np.flatnonzero(is_wrong)} are outside: use tfxc.metrics.propensities(counts, num_points)."
-        )
-    return values
 
 
 @register

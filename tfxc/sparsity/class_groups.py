@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from tfxc.arguments import positive_int
+from tfxc.arguments import integers, positive_int
 from tfxc.labels import pad_labels
 
 
@@ -77,11 +77,9 @@ def _examples(labels, num_classes):
     else:
         if isinstance(labels, (tf.RaggedTensor, tf.SparseTensor)):
             labels = pad_labels(labels)
-        labels = np.asarray(labels)
-        if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
-            raise ValueError(f"labels must be integers [N, P], but are {labels.dtype} {labels.shape}.")
-        if labels.size and not -1 <= labels.min() <= labels.max() < num_classes:
-            raise ValueError(f"labels must be in [-1, {num_classes}), not {labels.min()} to {labels.max()}.")
+        labels = integers(labels, "labels", num_classes, least=-1)
+        if labels.ndim != 2:
+            raise ValueError(f"labels must be [N, P], but their shape is {labels.shape}.")
         rows, slots = np.nonzero(labels >= 0)
         ones = np.ones(len(rows), np.float32)
         examples = scipy.sparse.csr_matrix((ones, (rows, labels[rows, slots])), (len(labels), num_classes))
