@@ -27,13 +27,17 @@ class Mean(keras.metrics.Mean):
 
 
 class Directed:
-    """Before Keras's class among a metric's bases: tells Keras 3 what "auto" of a callback's mode means."""
+    """Before Keras's class among a metric's bases: tells what a mode of "auto" means, and resets all."""
 
     higher_is_better = True
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._direction = "up" if self.higher_is_better else "down"
+
+    def reset_state(self):
+        for variable in map(tf_variable, self.variables):
+            variable.assign(tf.zeros_like(variable))  # tf-keras resets scalars only
 
 
 def refuse_callbacks_that_keep_the_lowest(model, callbacks):

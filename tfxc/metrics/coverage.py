@@ -65,10 +65,6 @@ class CoverageAtK(Directed, keras.metrics.Metric):
         places = tf.reshape(tf.maximum(ids, 0), [-1, 1])
         self.times.assign_add(tf.scatter_nd(places, tf.reshape(counts, [-1]), [self.num_classes]))
 
-    def reset_state(self):
-        times = tf_variable(self.times)
-        times.assign(tf.zeros_like(times))  # tf-keras resets scalars only
-
     def result(self):
         """Returns the share, a scalar in [0, 1]."""
         return tf.reduce_mean(tf.cast(tf_variable(self.times) > 0, self.dtype))

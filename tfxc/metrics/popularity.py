@@ -51,13 +51,9 @@ class _MeanOfRanked(RankingMetric):
         super().__init__(k, name=name, dtype=dtype)
         counts = decoded(counts, _DTYPE, "count") if isinstance(counts, str) else counts
         self.counts = numbers_of_classes(counts, *_IN).astype(_DTYPE)
+        self.num_classes = len(self.counts)
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._values = tf.constant(self.of_class(self.counts), tf.float32)
-
-    @property
-    def num_classes(self) -> int:
-        """L, the number of classes with a count."""
-        return len(self.counts)
 
     def get_config(self):
         config = super().get_config()
@@ -73,7 +69,7 @@ class _MeanOfRanked(RankingMetric):
         return tf.ones(tf.shape(labels)[:1])
 
     def per_example(self, labels, ids):
-        ids = check_ids(ids, len(self.counts), "ranked class")
+        ids = check_ids(ids, self.num_classes, "ranked class")
         is_ranked = tf.cast(ids >= 0, tf.float32)
         total = tf.reduce_sum(tf.gather(self._values, tf.maximum(ids, 0)) * is_ranked, 1)
         return tf.math.divide_no_nan(total, tf.reduce_sum(is_ranked, 1))

@@ -63,17 +63,13 @@ class _PropensityScored(RankingMetric):
             propensities = decoded(propensities, _DTYPE, "propensity")
         remedy = "tfxc.metrics.propensities(label_counts, num_points)"
         self.propensities = numbers_of_classes(propensities, "propensities", "(0, 1]", remedy, _DTYPE)
-        if self.by is not None and len(self.by.ids) != len(self.propensities):
+        if self.num_classes not in (None, len(self.propensities)):
             raise ValueError(
-                f"by holds {len(self.by.ids)} classes, but there are {len(self.propensities)} propensities."
+                f"by holds {self.num_classes} classes, but there are {len(self.propensities)} propensities."
             )
+        self.num_classes = len(self.propensities)
         # One tensor, as every trace would hold its own copies of a NumPy array.
         self._gains = tf.constant(1 / self.propensities)
-
-    @property
-    def num_classes(self) -> int:
-        """L, the number of classes with a propensity."""
-        return len(self.propensities)
 
     def rank_weights(self, labels: tf.Tensor, num: tf.Tensor) -> tf.Tensor:
         """Returns the value of a hit at each of the ranks 1 .. num: [num], or [N, num] by example."""
@@ -92,14 +88,14 @@ class _PropensityScored(RankingMetric):
 
     def per_example(self, labels, ids):
         most = self.example_weights(labels)  # checks the labels first
-        ids = check_ids(ids, len(self.propensities), "ranked class")
+        ids = check_ids(ids, self.num_classes, "ranked class")
         gains = relevance(tf.cast(ids, tf.int64), labels) * tf.gather(self._gains, tf.maximum(ids, 0))
         reached = tf.reduce_sum(gains * self.rank_weights(labels, tf.shape(ids)[1]), 1)
         return tf.math.divide_no_nan(reached, most)
 
     def example_weights(self, labels: tf.Tensor) -> tf.Tensor:
         """Returns the gain [N] of the best rankings. The mean with these weights is the ratio of the sums."""
-        labels = check_ids(labels, len(self.propensities))
+        labels = check_ids(labels, self.num_classes)
         gains = tf.where(labels >= 0, tf.gather(self._gains, tf.maximum(labels, 0)), 0.0)
         num = tf.minimum(self.k, tf.shape(labels)[1])
         return tf.reduce_sum(tf.math.top_k(gains, num)[0] * self.rank_weights(labels, num), 1)

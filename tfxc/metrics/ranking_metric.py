@@ -155,6 +155,8 @@ class RankingMetric(Directed, keras.metrics.Mean):
         super().__init__(name=name or f"{self.abbreviation}_at_{self.k}", dtype=dtype)
         self.average = one_of(average, "average", ("labelled", "all"))
         self.by = None if by is None else class_groups(by)
+        # L if the metric is made for so many classes, else None.
+        self.num_classes: int | None = None if self.by is None else len(self.by.ids)
         if self.by is None:
             return
         if average == "all":
@@ -163,11 +165,6 @@ class RankingMetric(Directed, keras.metrics.Mean):
         self._groups, shape = tf.constant(self.by.ids), (len(self.by.names),)
         self._group_total = self.add_weight(name="group_total", shape=shape, initializer="zeros")
         self._group_count = self.add_weight(name="group_count", shape=shape, initializer="zeros")
-
-    @property
-    def num_classes(self) -> int | None:
-        """L if the metric is made for so many classes, else None."""
-        return None if self.by is None else len(self.by.ids)
 
     def per_example(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Returns values [N] float32 for distinct positives and ranked ids.
@@ -216,10 +213,6 @@ class RankingMetric(Directed, keras.metrics.Mean):
         for variable, added in ((self._group_total, values * weight), (self._group_count, weight)):
             added = tf.math.unsorted_segment_sum(added, groups, len(self.by.names))
             variable.assign_add(tf.cast(added, variable.dtype))
-
-    def reset_state(self):
-        for variable in map(tf_variable, self.variables):
-            variable.assign(tf.zeros_like(variable))  # tf-keras resets scalars only
 
     @infinity_is_meant()
     def result(self):
