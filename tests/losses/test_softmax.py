@@ -378,8 +378,5 @@ def test_a_positive_that_is_never_drawn_trains_uncorrected():
 
 def test_an_empty_slot_of_low_logits_has_no_part_in_the_decoupled_gradient():
     loss, labels, logits = SoftmaxCrossentropy(decoupled=True), np.array([[0, -1]]), np.float32([[0, -1, -2]])
-    _, (low, want) = zip(
-        *(value_and_gradient(lambda x: loss.call(labels, x), own) for own in (logits - 100, logits)),
-        strict=True,
-    )
-    np.testing.assert_allclose(low, want, atol=1e-5)
+    both = (value_and_gradient(lambda x: loss.call(labels, x), own)[1] for own in (logits - 100, logits))
+    np.testing.assert_allclose(*both, atol=1e-5)
