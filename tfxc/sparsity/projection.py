@@ -51,13 +51,10 @@ def follow(moments, query, num_steps, seed):
 
 
 def _moments_of(query, num_inputs, dim, seed):
-    """The mean of ``z [zᵀΩ, 1]`` [E, dim] over queries [n, E]."""
-    inputs_first = tf.transpose(query)
-    products = tf.ones([tf.shape(query)[0], 1])
-    if dim > 1:
-        column, sign = _random_signs(num_inputs, dim - 1, seed)
-        sums = tf.math.unsorted_segment_sum(inputs_first * sign[:, np.newaxis], column, dim - 1)
-        products = tf.concat([tf.transpose(sums), products], 1)
+    """The mean of ``z [zᵀΩ, 1]`` [E, dim] over queries [n, E]; dim is at least 2."""
+    inputs_first, (column, sign) = tf.transpose(query), _random_signs(num_inputs, dim - 1, seed)
+    sums = tf.math.unsorted_segment_sum(inputs_first * sign[:, np.newaxis], column, dim - 1)
+    products = tf.concat([tf.transpose(sums), tf.ones([tf.shape(query)[0], 1])], 1)
     return tf.matmul(inputs_first, products) / tf.cast(tf.shape(query)[0], tf.float32)
 
 
