@@ -63,7 +63,8 @@ def refuse_on_replicas(model):
     num_steps = steps_per_execution(model)
     if IS_KERAS_3 and num_steps > 1:
         raise ValueError(
-            f"Keras 3 cannot make {num_steps} training steps at once on replicas: set steps_per_execution=1."
+            f"Keras 3 cannot make {num_steps} training steps at once on several replicas: compile with "
+            "steps_per_execution=1."
         )
     in_half = [own for own in model.encoder.trainable_weights if own.dtype == "bfloat16"]
     if in_half:

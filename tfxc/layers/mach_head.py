@@ -231,7 +231,7 @@ class MACHHead(Head):
         if sampler is not None:
             raise ValueError(
                 f"MACHHead trains all of its {self.num_repetitions} x {self.num_buckets} buckets in every "
-                f"step, without {type(sampler).__name__}: give sampler=None, or take DenseHead."
+                f"step: there is nothing to choose for {type(sampler).__name__}. Give sampler=None."
             )
         if loss is None:
             return
