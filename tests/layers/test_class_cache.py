@@ -63,7 +63,7 @@ def test_what_is_ranked_within_a_step_leaves_no_old_cache(monkeypatch):
         model.rank(x, 3)
         return []
 
-    monkeypatch.setattr("tfxc.model.batch.require_finite_step", rank)
+    monkeypatch.setattr("tfxc.model.checks.require_finite_step", rank)
     model.fit(x, y, verbose=0)
     model.predict(x, verbose=0)
     check_cache(model.head)

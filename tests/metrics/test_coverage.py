@@ -19,6 +19,13 @@ def test_against_a_set_over_batches():
     assert float(metric.result()) == 0.0
 
 
+def test_which_of_equal_scores_come_first_is_chance():
+    metric = CoverageAtK(2, num_classes=50)
+    for _ in range(100):
+        metric.update_state([0], np.zeros((1, 50)))
+    assert float(metric.result()) > 0.9
+
+
 def test_what_does_not_count():
     metric = CoverageAtK(1, num_classes=4)
     metric.update_state([0, -1, 0], [[0], [1], [2]], sample_weight=[[1.0], [0.5], [0.0]])

@@ -22,7 +22,7 @@ def test_deciles_are_tenths_of_the_classes_and_hold_equal_counts_together():
 @pytest.mark.both_keras
 @pytest.mark.parametrize(
     ("kind", "of_class"),
-    [(AveragePopularityAtK, COUNTS), (NoveltyAtK, -np.log2(np.maximum(COUNTS, 1) / 101))],
+    [(AveragePopularityAtK, COUNTS), (NoveltyAtK, -np.log2(np.maximum(COUNTS, 1) / 100))],
 )
 def test_the_mean_over_ranked_classes_then_examples(kind, of_class):
     metric = kind(2, COUNTS)

@@ -29,10 +29,25 @@ def test_the_estimate_by_hand():
     drawn = tf.constant([[7, 1], [8, 9], [3, 3]])
     estimate = softmax_estimate(labels, positives, drawn, negatives)
     assert estimate.ids.numpy().tolist() == [[1, 2, 7, 1], [3, -1, 8, 9], [-1, -1, 3, 3]]
-    want = [[2 / 8, 4 / 8, 2 / 8, 0], [3 / 8, 0, 1 / 8, 4 / 8], [0, 0, 0, 0]]
+    want = [[1 / 5, 2 / 5, 2 / 5, 0], [3 / 8, 0, 1 / 8, 4 / 8], [0, 0, 0, 0]]
     np.testing.assert_allclose(estimate.probs, want, rtol=1e-6)
-    shares = [[2, 2, 2, 0], [1, 0, 1, 4], [0, 0, 0, 0]]  # of how many classes each tells
+    shares = [[1, 1, 2, 0], [1, 0, 1, 4], [0, 0, 0, 0]]  # of how many classes each tells
     np.testing.assert_allclose(np.exp(estimate.log_share), shares, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [20, 400])
+def test_the_estimate_of_a_step_is_the_softmax_on_average(size):
+    """Labels and candidates are drawn from it, and draws that hit the label are left out, as in a step."""
+    random, logits = np.random.default_rng(0), np.log([0.5, 0.3, 0.15, 0.05]).astype(np.float32)
+    labels, ids = (random.choice(4, (4000, n), p=np.exp(logits)).astype(np.int32) for n in (1, size))
+    drawn = np.where(ids == labels, np.float32(MASKED_LOGIT), logits[ids])
+    own, drawn = (
+        Scored(tf.constant(values), tf.constant(logits[of] + np.float32(np.log(size))))
+        for values, of in ((logits[labels], labels), (drawn, ids))
+    )
+    estimate = softmax_estimate(tf.constant(labels), own, tf.constant(ids), drawn)
+    found = np.bincount(estimate.ids.numpy().ravel(), estimate.probs.numpy().ravel()) / len(labels)
+    np.testing.assert_allclose(found, np.exp(logits), atol=0.02)
 
 
 def test_the_estimate_of_shared_candidates():

@@ -65,6 +65,17 @@ def test_a_batch_without_labels_has_no_candidates(num_negatives):
     assert ids.shape == (0,) and counted.shape == (2, 0)
 
 
+def test_a_rare_class_counts_as_often_as_it_is_a_label_and_one_without_labels_as_the_smoothing():
+    sampler = built(None, counts=[1, 7, 0, 2], smoothing=1.0)
+    found = np.exp(sampler.log_expected_count(tf.constant([[1], [1]]), tf.range(4)))
+    np.testing.assert_allclose(found, [[0.1, 0.7, 0.1, 0.2]] * 2, rtol=1e-6)
+    running = InBatch()
+    running.build((4, 2))
+    running.observe(Step(tf.zeros([4, 2]), tf.constant([[0], [1], [1], [1]])))
+    found = np.exp(running.log_expected_count(tf.constant([[1], [1]]), tf.range(4)))
+    np.testing.assert_allclose(found, [[0.25, 0.75, 0.25, 0.25]] * 2, rtol=1e-6)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="a positive one with the smoothing of 0"):
         InBatch(counts=[1.0, 0.0], smoothing=0)

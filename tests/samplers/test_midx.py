@@ -97,7 +97,8 @@ def test_kmeans_minds_the_classes_that_queries_score_high(quantizer, shared):
     vectors[:, 0] = np.where(np.arange(500) % 10, 0.0, 5.0)
     query = queries(64, 8) + np.eye(8, dtype=np.float32)[0]
     sampler = built(MIDX(5, num_codewords=8, quantizer=quantizer, shared=shared, seed=0), 500, 8)
-    target = softmax((query.mean(0, keepdims=True) if shared else query).astype(np.float64) @ vectors.T)
+    target = softmax(query.astype(np.float64) @ vectors.T)
+    target = target.mean(0, keepdims=True) if shared else target
     divergences = []
     for _ in range(2):
         sampler.refresh(head_of(vectors))

@@ -10,7 +10,7 @@ from tfxc._keras.training import Directed
 from tfxc._keras.weights import tf_variable
 from tfxc.arguments import positive_int
 from tfxc.ids import check_ids
-from tfxc.metrics.ranking_metric import check_ranked, flat_examples, ranked_ids
+from tfxc.metrics.ranking_metric import check_ranked, flat_examples, ranked_ids, seed_of
 
 
 @register
@@ -57,7 +57,8 @@ class CoverageAtK(Directed, keras.metrics.Metric):
         """Adds a batch; arguments as ``RankingMetric.update_state``."""
         _, y_pred, sample_weight = flat_examples(y_true, y_pred, sample_weight)
         check_ranked(self, y_pred)
-        ids = check_ids(ranked_ids(y_pred, self.k), self.num_classes, "ranked class")
+        ids = ranked_ids(y_pred, self.k, seed_of(tf.reduce_sum(tf_variable(self.times))))
+        ids = check_ids(ids, self.num_classes, "ranked class")
         counts = tf.cast(ids >= 0, self.times.dtype)
         if sample_weight is not None:
             counts *= tf.cast(tf.reshape(sample_weight, [-1, 1]) > 0, counts.dtype)

@@ -37,9 +37,9 @@ def popularity_deciles(counts) -> ClassGroups:
 
 
 def self_information(counts) -> np.ndarray:
-    """``-log2 p`` of each class in bits, float64 [L], p its share of all counts, each taken as 1 or more."""
-    counts = np.maximum(np.asarray(counts, np.float64), 1)
-    return np.log2(counts.sum()) - np.log2(counts)
+    """``-log2 p`` of each class in bits, float64 [L], its share p of all counts at least that of 1."""
+    counts = np.asarray(counts, np.float64)
+    return np.log2(np.maximum(counts.sum(), 1)) - np.log2(np.maximum(counts, 1))
 
 
 class _MeanOfRanked(RankingMetric):

@@ -34,6 +34,11 @@ def num_positives(labels):
 
 
 @infinity_is_meant()
+def seed_of(count):
+    """A seed of two integers, another one for each batch, as the count of what a metric has seen changes."""
+    return tf.stack([0, tf.bitcast(tf.cast(count, tf.float32), tf.int32)])
+
+
 def ranked_ids(scores_or_ids, k: int, seed=None):
     """Returns the k best class ids [N, k] int64 of ranked ids [N, R], R >= k, or of full scores [N, L].
 
@@ -254,9 +259,7 @@ class RankingMetric(Directed, keras.metrics.Mean):
             num_classes = y_true.shape[-1] or tf.shape(y_true, out_type=tf.int64)[-1]
         if y_true.shape.rank == 2:
             y_true = refuse_one_hot_rows(y_true, num_classes)
-        # The order is another one for each batch, as the count of the examples so far changes.
-        seed = tf.stack([0, tf.bitcast(tf.cast(tf_variable(self.count), tf.float32), tf.int32)])
-        return unique_positives(y_true), ranked_ids(y_pred, self.k, seed)
+        return unique_positives(y_true), ranked_ids(y_pred, self.k, seed_of(tf_variable(self.count)))
 
     def _of_each(self, labels, ids):
         """Returns values and weights [N] for what ``_ranked`` returns."""

@@ -68,8 +68,8 @@ def as_the_rarest(variable, added):
 class RunningCounts(keras.layers.Layer):
     """Counts how often each class was a label in the steps so far, without a pass over the data.
 
-    It counts occurrences, not steps: a class that comes twice in a batch counts twice. The smoothing is added
-    to every count.
+    It counts occurrences, not steps: a class that comes twice in a batch counts twice. The smoothing is the
+    count of a class that was none.
     """
 
     def __init__(self, smoothing, **kwargs):
@@ -112,8 +112,9 @@ class RunningCounts(keras.layers.Layer):
     def log_probs(self, ids):
         """The logs of the classes' shares of all labels so far, float32 of the shape of the ids."""
         counts = tf.cast(tf.nn.embedding_lookup(tf_variable(self.occurrences), ids), tf.float64)
-        total = tf.cast(tf_variable(self.total), tf.float64) + self.smoothing * self.num_classes
-        return tf.cast(tf.math.log(counts + self.smoothing) - tf.math.log(total), tf.float32)
+        counts = tf.where(counts > 0, counts, self.smoothing)
+        total = tf.cast(tf.maximum(tf_variable(self.total), 1), tf.float64)
+        return tf.cast(tf.math.log(counts) - tf.math.log(total), tf.float32)
 
 
 class CountedSampler(Sampler):

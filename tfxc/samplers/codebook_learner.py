@@ -26,12 +26,13 @@ class Estimate(NamedTuple):
 
 
 def softmax_estimate(labels, positives, ids, negatives):
-    """The ``Estimate`` from a step, ``p_i ∝ exp(o_i) / e_i`` over the scored classes, without a gradient.
+    """The ``Estimate`` from a step, without a gradient: ``exp(o_i)`` of labels, ``exp(o_i) / e_i`` of draws.
 
     Labels int32 [N, P], padded with -1, are scored as positives; candidates int32 [N, S], or [S] shared by
-    all queries, as negatives.
+    all queries, as negatives, without those that hit a label. So a label stands for itself alone.
     """
-    parts = positives.without(labels < 0), negatives
+    own = positives.without(labels < 0)
+    parts = own._replace(log_expected_count=tf.zeros_like(own.logits)), negatives
     counts = tf.concat([part.logits > MASKED_LOGIT for part in parts], 1)
     logits = tf.concat([part.corrected for part in parts], 1)
     expected = [tf.broadcast_to(part.log_expected_count, tf.shape(part.logits)) for part in parts]

@@ -10,6 +10,8 @@ from tfxc.samplers.class_counts import CountedSampler, as_the_rarest, gather_cou
 from tfxc.samplers.sampler import no_log_prob, refuse_options
 from tfxc.samplers.step import PoolCounts, Step
 
+_TINY = np.finfo(np.float32).tiny
+
 
 @register
 class InBatch(CountedSampler):
@@ -27,7 +29,7 @@ class InBatch(CountedSampler):
         num_negatives: S, draws with replacement from the labels of the batch, where all are too many for the
             memory; None takes them all, each once.
         counts: class counts [L] of the training labels; None counts them while training.
-        smoothing: added to every count.
+        smoothing: what a class counts that has no label; as draws are labels, others count as they are.
         seed: see ``Sampler``.
 
     Raises:
@@ -69,9 +71,15 @@ class InBatch(CountedSampler):
         self._match_classes(self.num_classes)
         super().build_index()
         if self.counts is not None:
-            saved = isinstance(self.counts, str)
-            log_probs = constant(np.nan if saved else np.log(self.counts / self.counts.sum()))
-            self.log_probs = add_weight(self, "log_probs", (self.num_classes,), log_probs, trainable=False)
+            log_probs = least = np.nan
+            if not isinstance(self.counts, str):
+                counts = self.counts - self.smoothing
+                log_total = np.log(counts.sum() or self.counts.sum())
+                log_probs = np.log(np.maximum(counts, _TINY)) - log_total
+                least = np.log(max(self.smoothing, _TINY)) - log_total
+            shape = (self.num_classes,)
+            self.log_probs = add_weight(self, "log_probs", shape, constant(log_probs), trainable=False)
+            self.least = add_weight(self, "least", (), constant(least), trainable=False)
 
     def classes_changed(self, head, added: np.ndarray) -> None:
         """Forgets removed classes; with given counts, a new class is as frequent as the rarest."""
@@ -79,7 +87,9 @@ class InBatch(CountedSampler):
             self.running_counts.classes_changed()
         else:
             log_probs = as_the_rarest(self.log_probs, added)
-            tf_variable(self.log_probs).assign(log_probs - np.log(np.exp(log_probs).sum()))
+            log_total = np.log(np.exp(log_probs).sum())
+            tf_variable(self.log_probs).assign(log_probs - log_total)
+            tf_variable(self.least).assign_sub(log_total)
 
     def prepare(self, step: Step) -> tf.Tensor:
         return step.labels
@@ -110,6 +120,7 @@ class InBatch(CountedSampler):
     def _log_probs(self, ids):
         if self.counts is None:
             return self.running_counts.log_probs(ids)
-        return gather_counts(tf_variable(self.log_probs), ids, "InBatch")
+        log_probs = gather_counts(tf_variable(self.log_probs), ids, "InBatch")
+        return tf.maximum(log_probs, tf_variable(self.least))
 
     log_prob = no_log_prob("its candidates depend on the labels of the batch")

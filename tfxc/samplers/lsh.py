@@ -53,7 +53,8 @@ class LSH(Sampler):
             non-negative queries and class vectors.
         query: "embedding", or "label": the buckets of the label's own class vector (of a label chosen
             uniformly, where there are several), at no hashing cost. Candidates that depend on the label bias
-            the estimates of the softmax by about 1/S; those of ``BinaryCrossentropy`` stay unbiased.
+            the estimates of the softmax; at 400,000 classes that bias hardly falls with S. Those of
+            ``BinaryCrossentropy`` stay unbiased.
         candidates: "draws" or "union".
         uniform_fraction: ε in (0, 1], the share of uniform draws, which keep every class within reach.
         shared, seed: see ``Sampler``; the seed also draws the hash functions.

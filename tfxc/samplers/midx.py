@@ -245,7 +245,8 @@ class MIDX(Sampler):
 
     def observe(self, step):
         seen = self.query_sample if step.approximate else self.queries
-        seen.follow(step.query, tf_variable(self.counter) + 1)  # next_seed counts this step later
+        queries = step.query if step.all_queries is None else step.all_queries  # not their mean alone
+        seen.follow(queries, tf_variable(self.counter) + 1)  # next_seed counts this step later
 
     def prepare(self, step: Step):
         """The ``_CellLogits`` of the queries; of shared draws, one row that stands for all queries."""
