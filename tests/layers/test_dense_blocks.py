@@ -5,8 +5,12 @@ from head_checks import CONFIGURATIONS, gradient_error, make_head, queries, vari
 from long_cases import long_after
 from memory_checks import all_shapes, with_peak
 
+from tfxc import ExtremeClassifier
+from tfxc._keras import keras
 from tfxc._keras.weights import tf_variable
+from tfxc.layers import DenseHead
 from tfxc.losses import BinaryCrossentropy, SoftmaxCrossentropy, SquaredHinge
+from tfxc.optimizers import LazyAdam
 
 pytestmark = pytest.mark.usefixtures("path")  # by the op, and by blocks
 SMOOTHED = [loss(label_smoothing=0.2, name="smoothed") for loss in (SoftmaxCrossentropy, BinaryCrossentropy)]
@@ -274,3 +278,29 @@ def test_all_logits_are_those_of_the_whole_at_once(tiny_blocks, name, rtol, wrap
     for both in zip(found, results(at_once), strict=True):
         one, other = (tf.cast(tf.convert_to_tensor(own), tf.float32) for own in both)
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol / 10)
+
+
+@pytest.mark.long
+@pytest.mark.traced
+@pytest.mark.parametrize("path", ["compiled"], indirect=True)  # by blocks the gradients are the same
+def test_filtered_training_goes_where_exact_training_goes():
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(400, 16))
+    y = random.integers(0, 400, 2000)
+    x = (centres[y] + 0.3 * random.normal(size=(2000, 16))).astype(np.float32)
+    encoder = keras.Sequential([keras.Input((16,)), keras.layers.Dense(16)])
+    model = ExtremeClassifier(encoder, DenseHead(400))
+
+    def train(epochs, threshold=None):
+        keras.utils.set_random_seed(0)
+        model.compile(LazyAdam(0.02), loss=SoftmaxCrossentropy(filter_below=threshold))
+        model.fit(x[:1500], y[:1500], batch_size=50, epochs=epochs, verbose=0)
+
+    train(3)
+    start, losses = model.get_weights(), {}
+    for threshold in (None, 2**-8):
+        model.set_weights(start)
+        train(5, threshold)
+        losses[threshold] = model.evaluate(x[1500:], y[1500:], verbose=0, return_dict=True)["loss"]
+    exact, filtered = losses.values()
+    assert abs(filtered - exact) < 0.1 * exact + 0.02, losses

@@ -9,6 +9,7 @@ from sampler_checks import built
 
 from tfxc import losses, samplers
 from tfxc._keras.weights import tf_variable
+from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.layers import MACHHead
 from tfxc.ops.library import stock_ops
 
@@ -202,3 +203,23 @@ def test_the_summary_tells_the_memory(capsys):
     assert "share all 3 buckets is at most 1." in printed
     # Before it is built, it tells of its buckets alone.
     assert MACHHead(25, 6, 3).describe().startswith("Head: 25 classes in 0.0 MB of weights. The chance that")
+
+
+def test_the_unbiased_decoder_is_right_on_average():
+    """Theorem 1: over the draw of the hash functions, the mean error of every class is 0."""
+    num_classes, num_buckets, num_repetitions = 40, 5, 4000
+    random = np.random.default_rng(0)
+    true = random.dirichlet(np.full(num_classes, 0.3))
+    coefficients = universal_coefficients(num_classes, range(num_repetitions), seed=0)
+    family = UniversalHash(tf.constant(coefficients), num_classes, num_buckets)
+    buckets = family.buckets(tf.range(num_classes)).numpy()
+    tables = np.stack([np.bincount(row, true, num_buckets) for row in buckets])
+    head = make_head(num_classes, num_buckets, 1, "unbiased")
+    decoded = head._finished(np.take_along_axis(tables, buckets, 1))
+    error = decoded - true
+    standard_error = error.std(0, ddof=1) / num_repetitions**0.5
+    assert (np.abs(error.mean(0)) < 3.5 * standard_error).all()
+    assert (np.abs(error.mean(0)) < 3 * standard_error).mean() >= 0.95
+    # The plain mean is too high, by the chance of a collision with any other class.
+    biased = np.take_along_axis(tables, buckets, 1).mean(0) - true
+    np.testing.assert_allclose(biased, (1 - true) / num_buckets, rtol=0.2)

@@ -1,9 +1,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from tfxc.hashing.universal import UniversalHash, universal_coefficients
 from tfxc.layers import suggest_mach
+from tfxc.layers.mach_plan import collision_bound
 
 
 @pytest.mark.parametrize("memory", [2e6, 1e7, 1e8, 1e9])
@@ -52,3 +56,19 @@ def test_arguments_are_checked(names, wanted, values):
     for name, value in itertools.product(names, values):
         with pytest.raises(ValueError, match=f"{name} must be {wanted}, but got {value}"):
             suggest_mach(**{"num_classes": 10, "dim": 4, "memory": 1e6, name: value})
+
+
+@pytest.mark.parametrize(("num_buckets", "num_repetitions"), [(20, 2), (12, 3), (8, 4)])
+def test_classes_are_told_apart_as_often_as_predicted(num_buckets, num_repetitions):
+    num_classes, num_draws = 60, 600
+    coefficients = universal_coefficients(num_classes, range(num_draws * num_repetitions), seed=0)
+    family = UniversalHash(tf.constant(coefficients), num_classes, num_buckets)
+    buckets = family.buckets(tf.range(num_classes)).numpy().reshape(num_draws, num_repetitions, num_classes)
+    shared = (buckets[:, :, :, np.newaxis] == buckets[:, :, np.newaxis]).all(1)
+    pairs = shared[(slice(None), *np.triu_indices(num_classes, 1))].sum(1)
+    expected = num_classes * (num_classes - 1) / 2 * family.collision_probability**num_repetitions
+    error = pairs.std(ddof=1) / num_draws**0.5
+    assert abs(pairs.mean() - expected) < 3 * error
+    bound = collision_bound(num_classes, num_buckets, num_repetitions)
+    share = (pairs > 0).mean()
+    assert share <= bound + 3 * (bound * (1 - bound) / num_draws) ** 0.5

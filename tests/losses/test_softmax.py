@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_cases import long_after
 from loss_checks import (
     CASES,
     check_over_classes,
@@ -14,12 +15,12 @@ from loss_checks import (
     value_and_gradient,
 )
 from memory_checks import all_shapes
-from sampler_checks import built, log_expected_count
+from sampler_checks import built, log_expected_count, refreshed
 
 from tfxc._keras import keras
 from tfxc.ids import hits
 from tfxc.losses import SoftmaxCrossentropy
-from tfxc.samplers import InBatch, LogUniform
+from tfxc.samplers import MIDX, InBatch, LogUniform, Uniform
 from tfxc.scored import MASKED_LOGIT, Scored
 
 LABELS = pytest.mark.parametrize("labels", CASES.values(), ids=CASES)
@@ -380,3 +381,28 @@ def test_an_empty_slot_of_low_logits_has_no_part_in_the_decoupled_gradient():
     loss, labels, logits = SoftmaxCrossentropy(decoupled=True), np.array([[0, -1]]), np.float32([[0, -1, -2]])
     both = (value_and_gradient(lambda x: loss.call(labels, x), own)[1] for own in (logits - 100, logits))
     np.testing.assert_allclose(*both, atol=1e-5)
+
+
+def midx_of(logits, num_negatives):
+    """A MIDX over one-dimensional class vectors: its query is the number 1, its logits these, quantised."""
+    return refreshed(MIDX(num_negatives, num_codewords=2, seed=1), logits[:, np.newaxis])
+
+
+@pytest.mark.parametrize("proposal", long_after(1, "midx", "uniform"))
+def test_partition_tends_to_the_full_softmax_as_one_over_samples(proposal):
+    logits, labels = logits_for(1, 12, scale=1.5)[0], np.array([4, 7], np.int32)
+    want = np.append(*softmax_reference(logits[np.newaxis], [labels]))
+    biases, errors = [], []
+    for num_negatives in (10, 40, 160):
+        uniform = built(Uniform(num_negatives, seed=1), 12, 1)
+        sampler = uniform if proposal == "uniform" else midx_of(logits, num_negatives)
+        loss = SoftmaxCrossentropy(estimator="partition")
+        mean, error = sampled_statistics(
+            loss, sampler, np.ones(1, np.float32), logits, labels, copies=2_000_000 // num_negatives
+        )
+        biases.append(np.abs(mean - want).max())
+        errors.append(error.max())
+        # The bias is no more than c / S with one c for value and gradient, up to the noise of the mean.
+        np.testing.assert_allclose(mean, want, atol=2.5 / num_negatives + 4 * error.max())
+    assert biases[0] > 3 * biases[1] - 4 * errors[1]
+    assert biases[1] > 3 * biases[2] - 4 * errors[2]

@@ -69,3 +69,16 @@ def test_other_dtypes_take_dense_and_sparse_gradients():
 def test_scalars_outside_their_range_are_refused(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be in"):
         LazyAdam(**wrong)
+
+
+def test_sparse_steps_that_touch_every_row_equal_dense_steps():
+    rng = np.random.default_rng(0)
+    tables = [tf.Variable(tf.ones([4, 3])) for _ in range(2)]
+    optimizers = [LazyAdam(0.01) for _ in range(2)]
+    for _ in range(10):
+        values = rng.normal(size=(4, 3))
+        optimizers[0].apply_gradients([(tf.constant(values, tf.float32), tables[0])])
+        order = rng.permutation(4)
+        halves = np.concatenate([values[order], values[order]]) / 2
+        optimizers[1].apply_gradients([(sparse(halves, np.concatenate([order, order])), tables[1])])
+    np.testing.assert_allclose(tables[0].numpy(), tables[1].numpy(), atol=1e-6)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from memory_checks import with_peak
-from sampler_checks import p_value, sample
+from sampler_checks import log_expected_count, p_value, sample
 
 from tfxc.samplers import InBatch, PoolCounts, Step
 
@@ -91,3 +91,15 @@ def test_bad_arguments():
         InBatch(counts=COUNTS, shared=True)
     with pytest.raises(ValueError, match="InBatch has no log_prob"):
         built(None).log_prob(tf.zeros([1, 2]), tf.constant([[1]]))
+
+
+def test_expected_count_is_right_over_batches_drawn_by_frequency():
+    sampler, random, size = built(None), np.random.default_rng(0), 400
+    seen = np.zeros(4)
+    for _ in range(50):
+        labels = random.choice(4, size=(size, 1), p=COUNTS / 10)
+        ids, _ = sample(sampler, tf.zeros([size, 2]), tf.constant(labels, tf.int32))
+        seen += np.bincount(ids, minlength=4)
+    expected = np.exp(log_expected_count(sampler, tf.zeros([size, 2]), labels.astype(np.int32), tf.range(4)))
+    np.testing.assert_allclose(expected[0], (size - 1) * COUNTS / 10, rtol=1e-6)
+    np.testing.assert_allclose(seen / 50, expected[0], rtol=0.06)
