@@ -70,7 +70,7 @@ def slow(owner, name, stage, pause):
 
 def train(folder, pause=0.0):
     with (
-        slow(checked_file, "_written", "save", pause),
+        slow(checked_file, "_write_index", "save", pause),
         slow(checked_file.os, "replace", "rename", pause),
         slow(tfxc.samplers.MIDX, "refresh", "refresh", pause),
         slow(tfxc.layers.UniformSparseHead, "rewire", "evolution", pause),
