@@ -86,8 +86,9 @@ def test_what_cannot_be_measured_is_refused():
     own.sampler, own.head = Uniform(4), make_model().head
     own.compile("sgd", "mse")
     dns = make_model(sampler=DNS(4, num_candidates=8))
-    needs = r"needs an ExtremeClassifier\(..., sampler=...\), not"
-    refused = ((own, f"{needs} .* in Seq"), (make_model(), f"{needs} None"), (dns, "nobody knows .* of DNS"))
+    needs = r"needs an ExtremeClassifier\(..., sampler=...\), but got a"
+    alone = f"{needs} ExtremeClassifier without a sampler"
+    refused = ((own, f"{needs} Sequential with a"), (make_model(), alone), (dns, "nobody knows .* of DNS"))
     for model, message in refused:
         with pytest.raises(ValueError, match=message):
             fit(model, SamplerDiagnostics(*PROBE))

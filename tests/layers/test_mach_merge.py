@@ -62,8 +62,9 @@ def test_other_hash_functions_than_the_seed_says():
 
 
 def test_nothing_a_head_that_is_not_built_and_one_alone_which_is_itself():
-    for heads in ([], [MACHHead(30, 7, 2, seed=5)]):
-        with pytest.raises(ValueError, match="no head to merge, or one is not built"):
-            merge_mach_heads(heads)
+    with pytest.raises(ValueError, match="There is no head to merge"):
+        merge_mach_heads([])
+    with pytest.raises(ValueError, match=r"The heads of repetitions \[0\] are not built"):
+        merge_mach_heads([MACHHead(30, 7, 2, seed=5)])
     head, query = make_head(), queries(2, 4)
     np.testing.assert_array_equal(merge_mach_heads([head])(query), head(query))

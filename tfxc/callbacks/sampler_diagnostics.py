@@ -60,9 +60,10 @@ class SamplerDiagnostics(StepCallback):
     def on_train_begin(self, logs=None):
         sampler = getattr(self.model, "sampler", None)
         if sampler is None or not hasattr(self.model, "examples"):
+            found = f"{type(self.model).__name__} {'without' if sampler is None else 'with'} a sampler"
             raise ValueError(
-                f"SamplerDiagnostics needs an ExtremeClassifier(..., sampler=...), not {sampler} in "
-                f"{type(self.model).__name__}: in a model of your own, call tfxc.samplers.proposal_quality."
+                f"SamplerDiagnostics needs an ExtremeClassifier(..., sampler=...), but got a {found}: in a "
+                "model of your own, call tfxc.samplers.proposal_quality."
             )
         if not knows_counts(sampler):
             raise ValueError(

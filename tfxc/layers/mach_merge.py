@@ -54,8 +54,11 @@ def merge_mach_heads(heads: Iterable[MACHHead]) -> MACHHead:
 
 
 def _check(heads):
-    if not heads or not all(head.built for head in heads):
-        raise ValueError("There is no head to merge, or one is not built: build all, load their weights.")
+    if not heads:
+        raise ValueError("There is no head to merge: pass the heads of all repetitions.")
+    unbuilt = [head.first_repetition for head in heads if not head.built]
+    if unbuilt:
+        raise ValueError(f"The heads of repetitions {unbuilt} are not built: build them, load their weights.")
     first, due = heads[0], heads[0].first_repetition
     for head in heads:
         for name, value in _arguments(first).items():
