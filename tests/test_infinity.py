@@ -47,6 +47,12 @@ def test_training_and_evaluation_mean_their_infinite_numbers(head, sampler, is_s
         assert np.all(np.isneginf(scores) == (np.asarray(ids) < 0)) and np.isneginf(scores)[:, 3:].all()
 
 
+def test_a_metric_means_infinite_scores(checked_numerics):
+    metric = tfxc.metrics.RecallAtK(2)
+    metric.update_state([[1, 2]], [[np.nan, 1.0, -np.inf]])
+    assert float(metric.result()) == 0.5
+
+
 @pytest.mark.traced
 def test_an_index_means_its_infinite_scores(checked_numerics):
     head = HEADS["dense"]()

@@ -86,7 +86,7 @@ def test_what_cannot_be_measured_is_refused():
     own.sampler, own.head = Uniform(4), make_model().head
     own.compile("sgd", "mse")
     dns = make_model(sampler=DNS(4, num_candidates=8))
-    needs = r"needs an ExtremeClassifier\(..., sampler=...\), but got a"
+    needs = r"needs an ExtremeClassifier\(..., sampler=...\), but got"
     alone = f"{needs} ExtremeClassifier without a sampler"
     refused = ((own, f"{needs} Sequential with a"), (make_model(), alone), (dns, "nobody knows .* of DNS"))
     for model, message in refused:

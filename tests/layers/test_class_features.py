@@ -49,8 +49,9 @@ def test_a_class_whose_features_are_not_finite_is_named():
 
 def test_a_batched_dataset_of_features_is_refused():
     batched = tf.data.Dataset.from_tensor_slices(FEATURES).batch(4)  # the last has one
-    with pytest.raises(ValueError, match="If it is batched, pass features.unbatch"):
+    with pytest.raises(ValueError, match="If it is batched, pass features.unbatch") as told:
         EncodedHead(tower(), batched)
+    assert isinstance(told.value.__cause__, tf.errors.InvalidArgumentError)
     assert EncodedHead(tower(), batched.unbatch()).num_classes == NUM_CLASSES
 
 

@@ -73,7 +73,8 @@ def test_padding_moves_no_row():
 @pytest.mark.parametrize("shape", [(1, 1), (2, 0), (0, 3)])
 def test_odd_shapes(shape):
     layer = built("mean")
-    out = layer({"ids": np.full(shape, -1, np.int32), "values": np.full(shape, np.nan, np.float32)})
+    values = np.full(shape, np.nan, np.float32)
+    out = layer({"ids": np.full(shape, -1, np.int32), "values": values, "title": None})
     np.testing.assert_array_equal(out, np.zeros((shape[0], 4)))
 
 

@@ -277,7 +277,7 @@ def test_texts_and_numbers_train_are_saved_exported_and_changed(tmp_path, reload
 def test_errors_say_the_remedy():
     with pytest.raises(ValueError, match="one row for each class"):
         EncodedHead(tower(), {"a": np.ones([3, 1]), "b": np.ones([4, 1])})
-    with pytest.raises(ValueError, match="dataset of features needs an element for each class.* has none"):
+    with pytest.raises(ValueError, match="dataset of features needs an element for each class.* is empty"):
         EncodedHead(tower(), tf.data.Dataset.range(0))
     with pytest.raises(ValueError, match="vectors of width 6, but the queries are of width 5"):
         EncodedHead(tower(), FEATURES).build((None, 5))

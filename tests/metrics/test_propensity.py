@@ -22,7 +22,7 @@ def test_the_model_of_propensities():
     ("arguments", "message"),
     [
         (([1, -1], 10), r"label_counts must hold a number in \[0, inf\) .*, but are \[ 1\. -1\.\]"),
-        (([1, float("nan")], 10), r"label_counts must hold .*, but are \[ 1\. nan\]"),
+        (([1, float("nan")], 10), r"label_counts .*, but are \[ 1\. nan\] .*, outside at class 1: pass"),
         (([[1]], 10), r"label_counts must hold .*, \[L\], .* of shape \(1, 1\): pass points.label_counts"),
         *((([1, 2], bad), rf"num_points must be in \[3, inf\), but got {bad}") for bad in (2, np.inf)),
         (([1, 11], 10), "A label cannot be on 11 of 10 points"),

@@ -76,6 +76,18 @@ def test_a_rare_class_counts_as_often_as_it_is_a_label_and_one_without_labels_as
     np.testing.assert_allclose(found, [[0.25, 0.75, 0.25, 0.25]] * 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_smoothing_above_a_count_leaves_it_and_holds_without_any_labels(given):
+    sampler = InBatch(counts=[5, 2, 0] if given else None, smoothing=3)
+    sampler.build((3, 2))
+    labels = tf.constant([[0]] * 5 + [[1]] * 2)
+    sampler.observe(Step(tf.zeros([7, 2]), labels))
+    np.testing.assert_allclose(np.exp(sampler._log_probs(tf.range(3))), np.array([5, 2, 3]) / 7, rtol=1e-6)
+    if given:  # classes 0 and 1 are others now
+        sampler.classes_changed(None, np.array([0, 1]))
+        np.testing.assert_allclose(np.exp(sampler._log_probs(tf.range(3))), 1 / 3, rtol=1e-6)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="a positive one with the smoothing of 0"):
         InBatch(counts=[1.0, 0.0], smoothing=0)

@@ -62,7 +62,7 @@ class SamplerDiagnostics(StepCallback):
         if sampler is None or not hasattr(self.model, "examples"):
             found = f"{type(self.model).__name__} {'without' if sampler is None else 'with'} a sampler"
             raise ValueError(
-                f"SamplerDiagnostics needs an ExtremeClassifier(..., sampler=...), but got a {found}: in a "
+                f"SamplerDiagnostics needs an ExtremeClassifier(..., sampler=...), but got {found}: in a "
                 "model of your own, call tfxc.samplers.proposal_quality."
             )
         if not knows_counts(sampler):

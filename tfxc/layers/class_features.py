@@ -119,14 +119,14 @@ def as_tensors(features):
     with tf.device("CPU"):
         if isinstance(features, tf.data.Dataset):
             try:
-                blocks = list(features.batch(_BLOCK_ROWS))
-            except tf.errors.InvalidArgumentError:  # elements of several shapes
-                blocks = []
+                blocks, cause = list(features.batch(_BLOCK_ROWS)), None
+            except tf.errors.InvalidArgumentError as error:  # elements of several shapes
+                blocks, cause = [], error
             if not blocks:
                 raise ValueError(
-                    "The dataset of features needs an element for each class, all of one shape, but has "
-                    "none or others. If it is batched, pass features.unbatch()."
-                )
+                    "The dataset of features needs an element for each class, all of one shape, but is empty "
+                    "or its shapes differ. If it is batched, pass features.unbatch()."
+                ) from cause
             return _plain(tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *blocks))
         try:
             return _plain(tf.nest.map_structure(tf.convert_to_tensor, lists_as_tensors(features)))
@@ -134,7 +134,7 @@ def as_tensors(features):
             raise ValueError(
                 f"Features that came as {type(features).__name__} cannot be one array: "
                 f"{str(error).partition(chr(10))[0]} Pass arrays of numbers or texts, with as many for each "
-                "class, or of a data frame its columns: {name: frame[name].to_numpy() for name in frame}."
+                "class, or for a data frame its columns: {name: frame[name].to_numpy() for name in frame}."
             ) from error
 
 

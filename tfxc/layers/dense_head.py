@@ -138,7 +138,7 @@ class DenseHead(Head):
         places = [place for place, layer in enumerate(layers) if layer is self._shared.value]
         if not places:
             raise ValueError(
-                f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: build it anew."
+                f"The head is tied to a layer {self.tied_to!r} that is not in this encoder: tie a new head."
             )
         return {self.tied_to: (self.tied_to, places[0])}
 
@@ -152,7 +152,7 @@ class DenseHead(Head):
                     names = sorted(layer.name for layer in embeddings) or "none (is it built?)"
                     raise ValueError(
                         f"DenseHead(tied_to={self.tied_to!r}): the encoder has no layer of that name with a "
-                        f"table, or several. Its embedding layers are {names}: pass the layer."
+                        f"table, or several. Its embedding layers are {names}: name one, or pass it."
                     )
                 self._tie(layers[0])
             self.shared_layers(encoder)  # refuses a table of another encoder
@@ -196,8 +196,9 @@ class DenseHead(Head):
         dtype = tf_variable(embedding.embeddings).dtype.name
         if width != dim or rows < least or dtype != self.table_dtype:
             raise ValueError(
-                f"The table of {self.tied_to!r} is [{rows}, {width}] of {dtype}, but the head needs "
-                f"[>= {least}, {dim}] of {self.table_dtype}: see Embedding(..., dtype=) and table_dtype."
+                f"The table of {self.tied_to!r} is [{rows}, {width}] of {dtype}, but {self.num_classes} "
+                f"classes at row_offset={self.row_offset}, queries of width {dim} and this table_dtype need "
+                f"[>= {least}, {dim}] of {self.table_dtype}: change the Embedding or the head."
             )
         if getattr(embedding, "mask_zero", False) and self.row_offset == 0 and rows > self.num_classes:
             raise ValueError(

@@ -113,7 +113,7 @@ class EmbeddingBag(keras.layers.Layer):
         return check_ids(ids, self.num_features, "feature"), values
 
     def _of_dict(self, inputs):
-        shapes = {name: part.shape for name, part in inputs.items()}
+        shapes = {name: getattr(part, "shape", None) for name, part in inputs.items()}
         ids, values = (tf.TensorShape(shapes.get(name, ())) for name in ("ids", "values"))
         if ids.rank != 2 or not ids.is_compatible_with(values):
             raise ValueError(f"EmbeddingBag takes ids and values of one shape [B, F'], but got {shapes}.")

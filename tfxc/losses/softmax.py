@@ -61,9 +61,9 @@ class SoftmaxCrossentropy(ClassificationLoss):
     With ``filter_below``, a step over all classes of a ``DenseHead`` leaves out the gradients, and the time
     for them, of the tiles of 96 classes in which every class has, for the example, a probability below the
     threshold. The loss stays exact. A label is raised by as much or, if it lies in such a tile, by less than
-    ``filter_below`` more; the classes that are left out are not lowered, by less than ``filter_below`` each.
-    Train without it first: once a model has learnt, few tiles remain. Sampled steps, evaluation and the loss
-    called on logits do not use it.
+    ``filter_below`` more; each class that is left out would have been lowered by less than that. Train
+    without it first: once a model has learnt, few tiles remain. Sampled steps, evaluation and the loss called
+    on logits do not use it.
 
     With ``label_smoothing=ε`` the target is ``(1 − ε)`` on the labels and ``ε / L`` on every class, as in
     Keras: the loss becomes ``mean_p (log Σ_j exp(o_j) − (1 − ε) o_{y_p} − ε mean_j o_j)``. Over candidates,

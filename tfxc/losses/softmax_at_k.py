@@ -22,7 +22,7 @@ class SoftmaxAtK(SoftmaxCrossentropy):
     for itself, and τ is the logit at which these come to k, to the nearest class. Where they are fewer, the
     weight is near 1. Unlike in the paper, no gradient flows through the weights.
 
-    That is right in the mean, but 100 draws among half a million classes put τ far too low, and the loss near
+    τ is right in the mean, but 100 draws among half a million classes put τ far too low, and the loss near
     ``SoftmaxCrossentropy``. There let a search bring the best classes:
     ``Mixture([MIDX(80), SearchedHardNegatives(k, num_uniform=0)])``. The loss does not train without a
     sampler. Over all classes, as in ``evaluate``, it is ``SoftmaxCrossentropy``, so that losses compare.

@@ -31,10 +31,11 @@ def decoded(text, dtype, what):
 def numbers_of_classes(values, name, interval, remedy, dtype=np.float64):
     """Numbers of the classes as an array [L]; ValueError for another shape, or one outside of an interval."""
     values = by_class([] if values is None else values, name, dtype)
-    if values.ndim != 1 or not values.size or not is_in(values, interval).all():
+    bad = np.flatnonzero(~is_in(values, interval))
+    if values.ndim != 1 or not values.size or len(bad):
         raise ValueError(
             f"{name} must hold a number in {interval} for each class, [L], but are {values} of shape "
-            f"{values.shape}: pass {remedy}."
+            f"{values.shape}{f', outside at class {bad[0]}' if len(bad) else ''}: pass {remedy}."
         )
     return values
 

@@ -33,12 +33,12 @@ def num_positives(labels):
     return tf.maximum(tf.reduce_sum(tf.cast(labels >= 0, tf.int32), axis=1), 1)
 
 
-@infinity_is_meant()
 def seed_of(count):
     """A seed of two integers, another one for each batch, as the count of what a metric has seen changes."""
     return tf.stack([0, tf.bitcast(tf.cast(count, tf.float32), tf.int32)])
 
 
+@infinity_is_meant()
 def ranked_ids(scores_or_ids, k: int, seed=None):
     """Returns the k best class ids [N, k] int64 of ranked ids [N, R], R >= k, or of full scores [N, L].
 

@@ -19,9 +19,9 @@ def candidate_scores(table, query, class_ids, normalize=False, row_offset=0):
     ``scores[n, s] = query[n] · w``, where ``w = table[class_ids[n, s] + row_offset]``, or
     ``w / max(|w|, 1e-12)`` with ``normalize``. The compiled op reads the rows where they lie, without a
     ``[N, S, D]`` tensor. The gradient reaches ``table`` as ``tf.IndexedSlices``, one row for each class among
-    the ids. The backward pass reads the rows again: take all gradients of a step, then change the table. Of a
-    table of bfloat16 everything is computed in float32, the gradient too. Without the compiled library, in
-    XLA and for other tables TensorFlow's ops do the same.
+    the ids. The backward pass reads the rows again: take all gradients of a step, then change the table. With
+    a table of bfloat16, too, everything is computed in float32, as is the gradient. Without the compiled
+    library, in XLA and for other tables TensorFlow's ops do the same.
 
     Args:
         table: ``tf.Variable`` ``[row_offset + L, D]``, the class vectors. A row no longer than 1e-12 gets no

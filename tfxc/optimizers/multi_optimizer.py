@@ -59,7 +59,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
             if not isinstance(optimizer, keras.optimizers.Optimizer) or isinstance(optimizer, MultiOptimizer):
                 raise ValueError(
                     "A MultiOptimizer takes plain Keras optimizers, such as tfxc.optimizers.LazyAdam(), but "
-                    f"got {optimizer!r}: give the optimizers and layers of a MultiOptimizer as pairs."
+                    f"got {optimizer!r} (the optimizers and layers of a MultiOptimizer go in as pairs)."
                 )
             if scales_loss(optimizer):
                 raise ValueError(
@@ -149,7 +149,7 @@ class MultiOptimizer(keras.optimizers.Optimizer):
     def _find_owners(self, variables):
         if not all(self._layers.value):
             raise ValueError(
-                "The MultiOptimizer has no layers, as after the config of one that was not built: make one."
+                "An optimizer has no layers, as in the config of a MultiOptimizer not yet built: build anew."
             )
         owners = {id(variable): 0 for variable in variables}
         for i, layers in enumerate(self._layers.value, 1):

@@ -22,7 +22,7 @@ def check_counts(counts, smoothing, what):
     """Counts + smoothing as float64 [L]; ``SAVED`` and None as they are.
 
     Raises ValueError unless there is one finite count a class, positive with the smoothing; for a pandas
-    Series in another order, and for probabilities, which a smoothing would make nearly uniform.
+    Series in another order, and for probabilities, which a smoothing would outweigh.
     """
     smoothing = real_number(smoothing, "smoothing")
     if not 0 <= smoothing < np.inf:
@@ -44,7 +44,7 @@ def check_counts(counts, smoothing, what):
     if smoothing and counts.sum() <= 1 + 1e-3 and np.any(counts % 1):
         raise ValueError(
             f"{what} needs raw counts, but got {len(counts)} numbers that sum to {counts.sum():.3g}, as "
-            f"probabilities do: the smoothing of {smoothing} would make draws nearly uniform. Multiply the "
+            f"probabilities do: the smoothing of {smoothing} would outweigh them. Multiply the "
             "numbers by the number of examples, or give smoothing=0."
         )
     return counts + smoothing
@@ -68,8 +68,7 @@ def as_the_rarest(variable, added):
 class RunningCounts(keras.layers.Layer):
     """Counts how often each class was a label in the steps so far, without a pass over the data.
 
-    It counts occurrences, not steps: a class that comes twice in a batch counts twice. The smoothing is the
-    count of a class that was none.
+    It counts occurrences, not steps: a class that comes twice in a batch counts twice.
     """
 
     def __init__(self, smoothing, **kwargs):
@@ -110,7 +109,7 @@ class RunningCounts(keras.layers.Layer):
         return tf.convert_to_tensor(tf_variable(self.occurrences)).numpy()
 
     def log_probs(self, ids):
-        """The logs of the classes' shares of all labels so far, float32 of the shape of the ids."""
+        """The logs of the classes' shares of all labels so far, by the smoothing in place of a count of 0."""
         counts = tf.cast(tf.nn.embedding_lookup(tf_variable(self.occurrences), ids), tf.float64)
         counts = tf.where(counts > 0, counts, self.smoothing)
         total = tf.cast(tf.maximum(tf_variable(self.total), 1), tf.float64)

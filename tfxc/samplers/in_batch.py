@@ -9,8 +9,7 @@ from tfxc.arguments import positive_int
 from tfxc.samplers.class_counts import CountedSampler, as_the_rarest, gather_counts
 from tfxc.samplers.sampler import no_log_prob, refuse_options
 from tfxc.samplers.step import PoolCounts, Step
-
-_TINY = np.finfo(np.float32).tiny
+from tfxc.scored import MASKED_LOGIT
 
 
 @register
@@ -29,7 +28,7 @@ class InBatch(CountedSampler):
         num_negatives: S, draws with replacement from the labels of the batch, where all are too many for the
             memory; None takes them all, each once.
         counts: class counts [L] of the training labels; None counts them while training.
-        smoothing: what a class counts that has no label; as draws are labels, others count as they are.
+        smoothing: stands in for a count of 0. All other counts stay as they are, since draws are labels.
         seed: see ``Sampler``.
 
     Raises:
@@ -75,8 +74,8 @@ class InBatch(CountedSampler):
             if not isinstance(self.counts, str):
                 counts = self.counts - self.smoothing
                 log_total = np.log(counts.sum() or self.counts.sum())
-                log_probs = np.log(np.maximum(counts, _TINY)) - log_total
-                least = np.log(max(self.smoothing, _TINY)) - log_total
+                log_probs = np.log(counts, np.full(len(counts), MASKED_LOGIT), where=counts > 0) - log_total
+                least = np.log(self.smoothing or 1) - log_total
             shape = (self.num_classes,)
             self.log_probs = add_weight(self, "log_probs", shape, constant(log_probs), trainable=False)
             self.least = add_weight(self, "least", (), constant(least), trainable=False)
@@ -87,9 +86,10 @@ class InBatch(CountedSampler):
             self.running_counts.classes_changed()
         else:
             log_probs = as_the_rarest(self.log_probs, added)
-            log_total = np.log(np.exp(log_probs).sum())
+            least = tf_variable(self.least)
+            log_total = np.log(np.exp(log_probs).sum() or len(log_probs) * np.exp(least.numpy()))
             tf_variable(self.log_probs).assign(log_probs - log_total)
-            tf_variable(self.least).assign_sub(log_total)
+            least.assign_sub(log_total)
 
     def prepare(self, step: Step) -> tf.Tensor:
         return step.labels
@@ -121,6 +121,6 @@ class InBatch(CountedSampler):
         if self.counts is None:
             return self.running_counts.log_probs(ids)
         log_probs = gather_counts(tf_variable(self.log_probs), ids, "InBatch")
-        return tf.maximum(log_probs, tf_variable(self.least))
+        return tf.where(log_probs > MASKED_LOGIT, log_probs, tf_variable(self.least))
 
     log_prob = no_log_prob("its candidates depend on the labels of the batch")

@@ -21,11 +21,10 @@ class SearchedHardNegatives(HardAndUniform):
     """``HardNegatives`` that each step searches in an inverted index, with queries that are never stale.
 
     k-means cuts the class vectors into cells. A step scores the members of the ``num_probes`` cells whose
-    centres fit a query best, at most four times the mean number of a cell's members, which every refresh
+    centres fit a query best: of each cell at most four times the mean number of members, which every refresh
     chooses at random. The sampler needs neither example ids nor a disk, so it suits streams and sequences,
-    but it keeps a copy of the class vectors [L, D] and costs time in every step. The loss stays unbiased
-    whatever the search finds. Before the first ``refresh`` (``tfxc.callbacks.SamplerRefresh``) all draws are
-    uniform.
+    but keeps a copy of the class vectors [L, D] and costs time in every step. The loss stays unbiased
+    whatever it finds. Before the first ``refresh`` (``tfxc.callbacks.SamplerRefresh``) draws are uniform.
 
     Args:
         num_hard, num_uniform, num_retrieved, seed: see ``HardNegatives``.
