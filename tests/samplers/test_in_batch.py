@@ -66,26 +66,17 @@ def test_a_batch_without_labels_has_no_candidates(num_negatives):
 
 
 def test_a_rare_class_counts_as_often_as_it_is_a_label_and_one_without_labels_as_the_smoothing():
-    sampler = built(None, counts=[1, 7, 0, 2], smoothing=1.0)
+    sampler = built(None, counts=[1, 7, 0, 2], smoothing=3)
     found = np.exp(sampler.log_expected_count(tf.constant([[1], [1]]), tf.range(4)))
-    np.testing.assert_allclose(found, [[0.1, 0.7, 0.1, 0.2]] * 2, rtol=1e-6)
-    running = InBatch()
+    np.testing.assert_allclose(found, [[0.1, 0.7, 0.3, 0.2]] * 2, rtol=1e-6)
+    sampler.classes_changed(None, np.array([0, 1, 3]))  # to others: no class has a label
+    found = np.exp(sampler.log_expected_count(tf.constant([[1], [1]]), tf.range(4)))
+    np.testing.assert_allclose(found, 0.25, rtol=1e-6)
+    running = InBatch(smoothing=3)
     running.build((4, 2))
     running.observe(Step(tf.zeros([4, 2]), tf.constant([[0], [1], [1], [1]])))
     found = np.exp(running.log_expected_count(tf.constant([[1], [1]]), tf.range(4)))
-    np.testing.assert_allclose(found, [[0.25, 0.75, 0.25, 0.25]] * 2, rtol=1e-6)
-
-
-@pytest.mark.parametrize("given", [True, False])
-def test_a_smoothing_above_a_count_leaves_it_and_holds_without_any_labels(given):
-    sampler = InBatch(counts=[5, 2, 0] if given else None, smoothing=3)
-    sampler.build((3, 2))
-    labels = tf.constant([[0]] * 5 + [[1]] * 2)
-    sampler.observe(Step(tf.zeros([7, 2]), labels))
-    np.testing.assert_allclose(np.exp(sampler._log_probs(tf.range(3))), np.array([5, 2, 3]) / 7, rtol=1e-6)
-    if given:  # classes 0 and 1 are others now
-        sampler.classes_changed(None, np.array([0, 1]))
-        np.testing.assert_allclose(np.exp(sampler._log_probs(tf.range(3))), 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(found, [[0.25, 0.75, 0.75, 0.75]] * 2, rtol=1e-6)
 
 
 def test_bad_arguments():
