@@ -39,9 +39,9 @@ class InvertedIndex(keras.layers.Layer):
     k-means cuts the class vectors into cells of similar direction, long vectors apart from short ones. A
     query z ranks the members of the most promising cells, those with the largest ``z · mean_c + |z| ·
     reach_c``. Classes that answer many queries, such as frequent ones, are in no cell: one dense product
-    scores all of them for every query. All queries read alike: ``num_scanned`` classes, and ``num_probes``
-    cells of mean size. ``recall`` measures the share of the best that it finds, ``tune`` chooses the numbers
-    that reach a given share.
+    scores all of them for every query. Each query reads ``num_scanned`` classes, and as many others as
+    ``num_probes`` cells of mean size have. ``recall`` measures the share of the best that it finds, ``tune``
+    chooses the numbers that reach a given share.
 
     The index keeps a copy of the class vectors, and nothing of the head. Give it to
     ``model.export(path, index=index)``, or call ``top_k``. ``rebuilt`` makes the next one after training or a
