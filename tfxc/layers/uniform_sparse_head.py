@@ -162,7 +162,7 @@ class UniformSparseHead(Head):
     def config_for(self, old_ids):
         if self.group_size > 1:
             raise ValueError(
-                f"Classes with group_size={self.group_size} cannot change: train a new head, or with 1."
+                f"Classes with group_size={self.group_size} cannot change: train anew, or with group_size=1."
             )
         return super().config_for(old_ids)
 

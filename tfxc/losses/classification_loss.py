@@ -76,7 +76,7 @@ class ClassificationLoss(keras.losses.Loss):
         super().__init__(reduction=reduction, name=name)
         if reduction == "mean_with_sample_weight":
             raise ValueError(
-                'reduction="mean_with_sample_weight" is not supported: leave it out, for weights of mean 1.'
+                'reduction="mean_with_sample_weight" is not supported: scale the weights to a mean of 1.'
             )
         self.result_dtype = None if dtype is None else tf.as_dtype(dtype).name
 

@@ -74,7 +74,8 @@ class InBatch(CountedSampler):
             if not isinstance(self.counts, str):
                 counts = self.counts - self.smoothing
                 log_total = np.log(counts.sum() or self.counts.sum())
-                log_probs = np.log(counts, np.full(len(counts), MASKED_LOGIT), where=counts > 0) - log_total
+                log_probs = np.log(np.maximum(counts, 1e-300)) - log_total
+                log_probs = np.where(counts > 0, log_probs, MASKED_LOGIT)
                 least = np.log(self.smoothing or 1) - log_total
             shape = (self.num_classes,)
             self.log_probs = add_weight(self, "log_probs", shape, constant(log_probs), trainable=False)
