@@ -84,7 +84,7 @@ def test_bad_arguments():
         InBatch(counts=[1.0, 0.0], smoothing=0)
     with pytest.raises(ValueError, match="smoothing must be positive"):
         InBatch(smoothing=0)
-    with pytest.raises(ValueError, match="smoothing must be finite"):
+    with pytest.raises(ValueError, match=r"smoothing must be in \[0, inf\)"):
         InBatch(counts=COUNTS, smoothing=-1)
     with pytest.raises(ValueError, match="num_negatives must be an integer of at least 1"):
         InBatch(0, counts=COUNTS)

@@ -139,8 +139,8 @@ def test_one_omega_for_all_vectors_drawn_from_the_seed():
     ("make", "message"),
     [
         (lambda: Sphere(0), "num_negatives must be an integer of at least 1, but got 0"),
-        (lambda: Sphere(4, alpha=0.0), "alpha must be positive"),
-        (lambda: Sphere(4, alpha=float("inf")), "alpha must be positive"),
+        (lambda: Sphere(4, alpha=0.0), r"alpha must be in \(0, inf\)"),
+        (lambda: Sphere(4, alpha=float("inf")), r"alpha must be in \(0, inf\)"),
         (lambda: RFF(4, num_features=0), "num_features must be an integer of at least 1, but got 0"),
         (lambda: RFF(4, num_features=2.5), "num_features must be an integer of at least 1, but got 2.5"),
         (lambda: RFF(4, nu=-1.0), r"nu must be in \(0, 50\]"),

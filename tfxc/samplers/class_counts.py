@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import by_class, real_number
+from tfxc.arguments import by_class, number_in
 from tfxc.class_rows import ClassRows
 from tfxc.require import require
 from tfxc.samplers.sampler import Sampler
@@ -24,9 +24,7 @@ def check_counts(counts, smoothing, what):
     Raises ValueError unless there is one finite count a class, positive with the smoothing; for a pandas
     Series in another order, and for probabilities, which a smoothing would outweigh.
     """
-    smoothing = real_number(smoothing, "smoothing")
-    if not 0 <= smoothing < np.inf:
-        raise ValueError(f"smoothing must be finite and at least 0, but got {smoothing}.")
+    smoothing = number_in(smoothing, "smoothing", "[0, inf)")
     if counts is None and smoothing == 0:
         raise ValueError(f"{what} counts from 0 on while it trains: smoothing must be positive, not 0.")
     if counts is None or (isinstance(counts, str) and counts == SAVED):

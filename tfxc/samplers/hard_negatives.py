@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_counter, add_weight, constant, tf_variable
-from tfxc.arguments import positive_int, real_number
+from tfxc.arguments import number_in, positive_int
 from tfxc.ids import hits, is_among
 from tfxc.samplers.sampler import Sampler, no_log_prob, refuse_options
 from tfxc.samplers.step import Step
@@ -59,9 +59,7 @@ class HardAndUniform(Sampler):
 
     def set_hard_fraction(self, fraction: float) -> None:
         """Sets the share in [0, 1] of the hard slots that hard classes fill; the others get uniform draws."""
-        fraction = real_number(fraction, "fraction")
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"The fraction of hard negatives must be in [0, 1], but got {fraction}.")
+        fraction = number_in(fraction, "fraction", "[0, 1]")
         tf_variable(self.num_active).assign(round(fraction * self.num_hard))
 
     def retrieve(self, step: Step) -> tf.Tensor:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import add_weight, tf_variable
-from tfxc.arguments import positive_int, real_number
+from tfxc.arguments import number_in, positive_int, real_number
 from tfxc.class_vectors import copy_class_vectors
 from tfxc.ops.block_draw import BlockIndex, Kernel, block_draw, block_log_prob
 from tfxc.ops.candidate_scores import candidate_scores
@@ -111,9 +111,7 @@ class Sphere(KernelSampler):
         **kwargs,
     ) -> None:
         super().__init__(num_negatives, shared=shared, seed=seed, **kwargs)
-        self.alpha = real_number(alpha, "alpha")
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha must be positive and finite, but got {alpha}.")
+        self.alpha = number_in(alpha, "alpha", "(0, inf)")
 
     def get_config(self):
         return {**super().get_config(), "alpha": self.alpha}

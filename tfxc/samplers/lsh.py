@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
-from tfxc.arguments import one_of, positive_int, real_number
+from tfxc.arguments import number_in, one_of, positive_int
 from tfxc.class_vectors import changed_classes, vectors_of
 from tfxc.hashing.lsh import draw_dwta, draw_simhash, dwta, simhash
 from tfxc.ops.hash_tables import HashTables, hash_tables
@@ -95,9 +95,7 @@ class LSH(Sampler):
         self.family = one_of(family, "family", _FAMILIES)
         self.query = one_of(query, "query", ("embedding", "label"))
         self.candidates = one_of(candidates, "candidates", ("draws", "union"))
-        self.uniform_fraction = real_number(uniform_fraction, "uniform_fraction")
-        if not 0 < self.uniform_fraction <= 1:
-            raise ValueError(f"uniform_fraction must be in (0, 1], but got {uniform_fraction}.")
+        self.uniform_fraction = number_in(uniform_fraction, "uniform_fraction", "(0, 1]")
         if query == "label" and shared:
             raise ValueError(
                 'Draws that the batch shares have no label of their own: use query="embedding" with shared.'

@@ -1,13 +1,11 @@
 """Draws by class frequency."""
 
-import math
-
 import numpy as np
 import tensorflow as tf
 
 from tfxc._keras import register
 from tfxc._keras.weights import tf_variable
-from tfxc.arguments import real_number
+from tfxc.arguments import number_in
 from tfxc.samplers.alias import alias_draw, alias_table
 from tfxc.samplers.class_counts import CountedSampler, as_the_rarest, gather_counts
 
@@ -57,9 +55,7 @@ class Unigram(CountedSampler):
         **kwargs,
     ) -> None:
         super().__init__(num_negatives, counts, smoothing, shared=shared, seed=seed, **kwargs)
-        self.power = real_number(power, "power")
-        if not math.isfinite(self.power):
-            raise ValueError(f"power must be a finite number, but got {power}.")
+        self.power = number_in(power, "power", "(-inf, inf)")
 
     def get_config(self):
         return {**super().get_config(), "power": self.power}

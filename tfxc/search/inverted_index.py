@@ -9,7 +9,7 @@ from tfxc._keras import keras, register
 from tfxc._keras.layers import Untracked, config_of
 from tfxc._keras.weights import add_weight, constant, tf_variable
 from tfxc.aligned import taken_over
-from tfxc.arguments import count_tensor, one_of, positive_int, real_number, require_count
+from tfxc.arguments import count_tensor, number_in, one_of, positive_int, require_count
 from tfxc.class_vectors import blocks, effective_query_of, require_indexable, shared_by_queries
 from tfxc.ids import padded_ids, require_queries
 from tfxc.infinity import infinity_is_meant
@@ -341,9 +341,7 @@ class InvertedIndex(keras.layers.Layer):
         Raises:
             ValueError: ``recall`` is outside (0, 1]; else as the method ``recall``, or as ``build_from``.
         """
-        recall = real_number(recall, "recall")
-        if not 0 < recall <= 1:
-            raise ValueError(f"recall must be in (0, 1], but got {recall}.")
+        recall = number_in(recall, "recall", "(0, 1]")
         require_indexable(head)
         if self.built:
             self.require_same(head)
