@@ -37,7 +37,7 @@ def popularity_deciles(counts) -> ClassGroups:
 
 
 def self_information(counts) -> np.ndarray:
-    """``-log2 p`` of each class in bits, float64 [L], with p its count, at least 1, by the sum of all."""
+    """``-log2 p`` of each class in bits, float64 [L]: p is its count, at least 1, divided by all counts."""
     counts = np.asarray(counts, np.float64)
     return np.log2(np.maximum(counts.sum(), 1)) - np.log2(np.maximum(counts, 1))
 
@@ -79,7 +79,7 @@ class _MeanOfRanked(RankingMetric):
 class NoveltyAtK(_MeanOfRanked):
     """How surprising the k best classes are, in bits: the mean of their ``-log2 p``.
 
-    ``p`` is a class's count, at least 1, by the sum of all counts. The mean is over the ranked classes of an
+    ``p`` is a class's count, at least 1, divided by the sum of all. The mean is over the ranked classes of an
     example, then over all examples; labels only tell which positions of sequences count.
 
     Args:
