@@ -79,7 +79,7 @@ def test_time_split_bad_input():
 def test_times_in_milliseconds_are_told_of():
     times = [1704067200e3, 1704153600e3, 1705276800e3, 1705363200e3]
     log = data.Sequences([0, 1, 2, 0], [0, 4], data.Vocabulary("abc"), ["ann"], times=times)
-    message = r"test at \d+\S* Numbers .* look like milliseconds since 1970: .*time_format=.ms"
+    message = r"test at \d+\S* Numbers .* these times look like milliseconds since 1970: .*time_format=.ms"
     refused(message, data.time_split, log, "2024-01-10", "2024-01-15")
     log = data.Sequences([0, 1, 2, 0], [0, 4], data.Vocabulary("abc"), ["ann"], times=np.array(times) / 1000)
     assert len(data.time_split(log, "2024-01-10", "2024-01-15T12:00").train)
@@ -105,7 +105,7 @@ def test_tail_split_rounds_down_what_is_no_whole_number_alone():
 
 def test_bad_fractions_of_a_tail_split():
     short = data.Sequences.from_lists([range(39)])
-    for fractions in ((0, 0.1), (0.5, 0.5), (0.1, -0.1)):
+    for fractions in ((0, 0.1), (0.5, 0.5), (0.1, -0.1), (2**70, np.int64(2))):
         refused("sum to less than 1", data.tail_split, short, *fractions)
     refused("must be a number, but got 'a'", data.tail_split, short, "a")
     message = "validation part would be empty: 0.05 of 39 items, the longest"
@@ -143,12 +143,12 @@ def test_a_longer_silence_ends_a_session(gap, kind):
     + [np.timedelta64(1, "M")],
 )
 def test_what_is_no_gap(gap):
-    refused("gap must be a duration such as '30min'", data.split_sessions, log(SECONDS), gap)
+    refused("gap must be a duration such as '30min', a timedelta or", data.split_sessions, log(SECONDS), gap)
 
 
 def test_sessions_need_times_in_seconds():
     refused("needs sequences with times", data.split_sessions, log(None))
-    with pytest.warns(UserWarning, match='look like milliseconds since 1970.*time_format="ms"'):
+    with pytest.warns(UserWarning, match='these times look like milli.*time_format="ms"'):
         assert len(data.split_sessions(log(1.7e12 + 1000 * SECONDS))) == 5
 
 

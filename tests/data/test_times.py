@@ -82,6 +82,11 @@ def test_times_of_day_that_are_no_numbers_are_not_read_as_such(recwarn):
     assert times[0] == np.datetime64("2024-05-01T09:30") and list(reasons) == [1] and not recwarn.list
 
 
+def test_numbers_that_are_no_dates_beside_some():
+    times, reasons = read([20240501.0, 1.5, float("inf"), float("nan"), 1e300], form="%Y%m%d")
+    assert times[0] == np.datetime64("2024-05-01") and [*reasons] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("text", ["NaN", "inf", "-Infinity"])
 def test_what_is_no_time_does_not_decide(text):
     times, reasons = read([text, "2024-05-01"])

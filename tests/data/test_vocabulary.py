@@ -39,6 +39,7 @@ def test_names_in_the_place_of_a_vocabulary_are_refused(given, tmp_path):
         lambda: data.read_csv(tmp_path / "rows.csv", "user", "item", vocabulary=given),
         lambda: data.Sequences.from_lists([["tea"]], vocabulary=given),
         lambda: data.Sequences([0, 1], [0, 2], given),
+        lambda: data.Column([0, 1], given),
         lambda: data.read_tokens(tmp_path / "rows.csv", vocabulary=given),
         lambda: data.read_sequences(tmp_path / "rows.csv", vocabulary=given),
     ):
@@ -108,7 +109,7 @@ def test_truncated_or_edited_file(tmp_path):
     changed = whole.replace(b"\n", b"\r\n"), whole.replace(b"two", b"twp")
     for damaged in (whole[:-1], whole[:-4], whole + b"x\n", *changed, other):
         path.write_bytes(damaged)
-        refused("vocabulary.txt is damaged, .* names of its header, [13], with", Vocabulary.load, path)
+        refused("vocabulary.txt is damaged, .* lacks the [13] names or the c", Vocabulary.load, path)
     for text in (b"", b"a\nb\n", b"tfxc-vocabulary 2 x\n", b"\xff"):
         path.write_bytes(text)
         refused("vocabulary.txt is not a vocabulary", Vocabulary.load, path)

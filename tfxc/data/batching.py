@@ -19,7 +19,7 @@ def in_any_order(step: tf.data.Dataset) -> bool:
 
 
 class EpochOrder:
-    """The number of the epoch whose order a dataset uses next, its ``epoch_order``: a resumed one sets it."""
+    """The number of the epoch whose order a dataset uses next, its ``epoch_order``: resuming fit sets it."""
 
     def __init__(self):
         self.next = 0

@@ -27,11 +27,11 @@ class CoreReport:
 def k_core(sequences: Sequences, min_user: int = 5, min_item: int = 5) -> tuple[Sequences, CoreReport]:
     """Drops rare items and users with few interactions repeatedly until every remaining one has enough.
 
-    Class ids are renumbered without gaps, in their old order.
+    Repeats count. Class ids are renumbered without gaps, in their old order.
 
     Args:
         sequences: the interactions.
-        min_user: fewest interactions of a user (repeats count), at least 1.
+        min_user: fewest interactions of a user, at least 1.
         min_item: fewest interactions with an item, at least 1.
 
     Returns:

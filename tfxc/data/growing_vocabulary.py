@@ -1,6 +1,5 @@
 """A vocabulary that takes names in while a model trains, and lets the least used go when it is full."""
 
-import copy
 import json
 import os
 from collections import deque
@@ -163,7 +162,7 @@ class GrowingVocabulary(Vocabulary):
     def encoded(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Batches with ids in place of names, for `evaluate` and `predict`; an unknown name is padding.
 
-        The names are those of the moment at which a batch is read. Raises ValueError for other data.
+        The names are those of the moment at which a batch is read. Raises ValueError for data without names.
         """
         return dataset.map(lambda *batch: _with_ids(batch, self._known, dataset))
 
@@ -185,7 +184,8 @@ class GrowingVocabulary(Vocabulary):
 
     def _begin(self):
         """Starts anew with the names as after the last step; returns the number of this start."""
-        self._scout = copy.deepcopy(self._rows)
+        rows = self._rows
+        self._scout = _Rows(self.capacity, self.half_life, rows.names, rows.scores, rows.num_uses)
         self._forget_changes()
         self._num_starts += 1
         return np.int64(self._num_starts)
@@ -230,7 +230,7 @@ class _Rows:
         self.names, self.num_uses = list(names), int(num_uses)
         self.ids = {name: row for row, name in enumerate(names)}
         self.scores = np.full(capacity, -np.inf)
-        self.scores[: len(names)] = scores
+        self.scores[: len(scores)] = scores
 
     def taken(self, names, counts):
         """Gives each of n distinct names a row; returns the `_Change`."""

@@ -15,8 +15,7 @@ from tqdm import tqdm
 from tfxc.arguments import one_of, seed_int
 from tfxc.data.describe import warn_of
 from tfxc.data.grouping import GroupedColumns, GroupedFiles
-from tfxc.data.line_reader import num_line_ends
-from tfxc.data.name_encoder import NameEncoder, decoded, holds_text, line_break
+from tfxc.data.name_encoder import NameEncoder, decoded, holds_text
 from tfxc.data.sequence_folder import open_sequences, scratch, write_sequences
 from tfxc.data.sequences import MISSING, Column, Sequences
 from tfxc.data.table import BadRows, Table
@@ -103,10 +102,11 @@ class _InteractionTable:
         self._user, self._item, self._time = user, item, time
         self._roles = {user: "user id", item: "item id"} | dict.fromkeys(time, "time")
         self._given: dict[str, Vocabulary | None] = {user: None, item: vocabulary} | columns
-        self._times = TimeColumn(time, list(map(kind, time)), choices.time_format, missing) if time else None
+        arguments = list(map(kind, time)), choices.time_format, missing, table.is_text
+        self._times = TimeColumn(time, *arguments) if time else None
         # The column of each array of a block but for the times.
-        self._columns = {f"column{number}": name for number, name in enumerate(columns)}
-        self._columns |= {"users": user, "items": item}
+        self._columns = {"users": user, "items": item}
+        self._columns |= {f"column{number}": name for number, name in enumerate(columns)}
         self._encoders = {
             name: NameEncoder(name, kind(name), given, missing, table.is_text)
             for name, given in self._given.items()
@@ -131,10 +131,8 @@ class _InteractionTable:
             for key, name in self._columns.items()
             if name not in (self._user, self._item)
         }
-        users = self._encoders[self._user].names()
-        return Sequences(
-            arrays["items"], offsets, vocabulary_of(self._item), users, arrays.get("times"), columns
-        )
+        users, times = self._encoders[self._user].names(), arrays.get("times")
+        return Sequences(arrays["items"], offsets, vocabulary_of(self._item), users, times, columns)
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields the good rows as arrays: "users", "items", perhaps "times", and those of other columns."""
@@ -198,10 +196,6 @@ class _InteractionTable:
         of_times: _Reasons = {}
         if self._times is not None:
             arrays["times"], of_times = self._times.times(*(block[name] for name in self._time))
-            for position in of_times if self._table.is_text else ():
-                text = " ".join(str(block[name][position]) for name in self._time)
-                if num_line_ends(text):
-                    of_times[position] = f"the time {line_break(text)}"
         known = self._given[self._item]
         if known is not None:
             arrays["items"] = self._encoders[self._item].encode(block[self._item].chunks)

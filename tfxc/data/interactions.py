@@ -65,8 +65,8 @@ def read_interactions(
         ties, seed, missing, encoding, time_format: see `from_frame`.
 
     Raises:
-        ValueError: for bad lines (wrong number of fields, an empty id, no time, bytes that are not UTF-8),
-            with the first ten and their number; for a file without any interaction; for other options.
+        ValueError: for bad lines (wrong number of fields, an empty id, an invalid time, bytes that are not
+            UTF-8), with the first ten and their number; for a file without interactions; for invalid options.
 
     Example:
         >>> import pathlib, tempfile
@@ -135,7 +135,7 @@ def read_csv(
     Raises:
         ValueError: for a missing column; for bad records (those of `read_interactions`, broken quotes, or a
             line break in a user or item), by the number of their last line; for a file without any
-            interaction; for other options.
+            interaction; for invalid options.
 
     Example:
         >>> import pathlib, tempfile

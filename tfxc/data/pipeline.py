@@ -35,7 +35,7 @@ def sequence_training_dataset(
     ``packed=True`` saves an encoder the padding of short histories: it lays them one behind the other, with a
     0 (and the label -1) between neighbours, for encoders that begin anew behind each 0, as those of
     ``tfxc.encoders`` do. For as many histories in a step as B padded rows hold, divide ``batch_size`` by
-    ``T / (mean + 1)`` of their mean number of targets. All epochs have the same rows, in another order.
+    ``T / (mean + 1)``, with their mean number of targets. All epochs have the same rows, in another order.
 
     Args:
         sequences: training sequences. Those with fewer than 2 items hold no target and are left out.

@@ -37,6 +37,7 @@ class Column:
     vocabulary: Vocabulary | None = None
 
     def __post_init__(self):
+        require_vocabulary(self.vocabulary)
         values = np.asanyarray(self.values)  # a memory-mapped array stays mapped
         refuse_masked(values, "values")
         if self.vocabulary is not None:
@@ -135,7 +136,7 @@ class Sequences:
         vocabulary: Vocabulary | None = None,
         user_ids: list[str] | None = None,
     ) -> "Sequences":
-        """Makes sequences from lists of raw item names, numbered as they appear unless by a vocabulary.
+        """Makes sequences from lists of item names, oldest first, numbered as they appear or by a vocabulary.
 
         Raises:
             ValueError: for a name that is not in the given vocabulary, is missing (None, NaN, the missing

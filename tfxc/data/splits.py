@@ -190,8 +190,8 @@ def tail_split(sequences: Sequences, validation_fraction: float = 0.05, test_fra
         (85, 85, 95)
     """
     require_sequences(sequences)
-    real_number(validation_fraction, "validation_fraction")
-    real_number(test_fraction, "test_fraction")
+    validation_fraction = real_number(validation_fraction, "validation_fraction")
+    test_fraction = real_number(test_fraction, "test_fraction")
     fractions = validation_fraction, test_fraction
     if not (min(fractions) > 0 and sum(fractions) < 1):
         raise ValueError(f"Both fractions must be positive and sum to less than 1, but are {fractions}.")
@@ -235,9 +235,9 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
     require_sequences(sequences)
     if sequences.times is None:
         raise ValueError("split_sessions needs sequences with times: read the log with its time column.")
-    times = sequences.times
-    if _other_unit(times):
-        warn(f"The gap is in seconds.{_other_unit(times)}")
+    times, hint = sequences.times, _other_unit(sequences.times)
+    if hint:
+        warn(f"The gap is in seconds.{hint}")
     is_coarse = times.dtype.kind == "M" and np.datetime_data(times.dtype)[0] in ("Y", "M")  # of no length
     between = np.diff(times.astype("datetime64[D]") if is_coarse else times)
     limit = _gap(gap)
@@ -251,12 +251,12 @@ def split_sessions(sequences: Sequences, gap="30min") -> Sequences:
 
 
 def _other_unit(times) -> str:
-    """Returns what to say of numbers of times that are no seconds, or nothing."""
+    """Returns what to say of times that are numbers of another unit than seconds, or nothing."""
     unit = unit_of(times)
-    told = (
-        "" if unit is None else f" Numbers are read as seconds, but these look like {UNITS[unit]} since 1970:"
-    )
-    return told and f'{told} read the log with time_format="{unit}".'
+    if unit is None:
+        return ""
+    told = f" Numbers are read as seconds, but these times look like {UNITS[unit]} since 1970"
+    return f'{told}: read the log with time_format="{unit}".'
 
 
 def _gap(gap) -> np.timedelta64:
@@ -268,7 +268,7 @@ def _gap(gap) -> np.timedelta64:
     own = np.timedelta64(own) if isinstance(own, timedelta) else own
     is_length = isinstance(own, np.timedelta64) and np.datetime_data(own.dtype)[0] not in ("Y", "M")
     if not is_length or np.isnat(own) or own < np.timedelta64(0):
-        raise ValueError(f"gap must be a duration such as '30min' or a number of seconds, but got {gap!r}.")
+        raise ValueError(f"gap must be a duration such as '30min', a timedelta or seconds, but got {gap!r}.")
     return own
 
 

@@ -82,7 +82,7 @@ def from_frame(
             `open_sequences` opens the folder again.
         on_error: `"raise"`, or `"skip"` to leave bad rows out with one warning.
         ties: the order of a user's items of equal times: `"order"` is that of the table, `"random"` one by
-            chance. None is the order of the table with a warning.
+            chance. None is that of the table, with a warning if 1 % of the steps or more depend on it.
         seed: decides the order of `"random"`.
         missing: what spells a missing user, item, time or category, such as `("NULL", r"\\N")`. Rows without
             a user, item or time are left out, and their number is logged.
@@ -198,8 +198,7 @@ def _open_json(files: list[File], columns: list[str], name: str, encoding: str |
     number = 0
     try:
         with files[0].as_utf8(encoding) as stream:
-            head = stream.read(_HEAD)
-        lines = head.splitlines(True)
+            lines = stream.read(_HEAD).splitlines(True)
         for line in lines:
             number += 1
             if line.strip() and (line.endswith(b"\n") or len(lines) == 1):  # the last may go on

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfxc.data.name_encoder import holds_text
+from tfxc.data.line_reader import num_line_ends
+from tfxc.data.name_encoder import holds_text, line_break
 from tfxc.data.table import without_categories
 from tfxc.data.warn import warn
 
@@ -44,9 +45,10 @@ class TimeColumn:
         form: None, the unit of numbers (`"s"`, `"ms"`, `"us"` or `"ns"`, since 1970 or of the day), which
             then become `datetime64`, or a form of dates for `datetime.strptime`.
         missing: what else than nothing spells a missing time.
+        in_text: whether they come from a text file, where a quote that is not closed may give line breaks.
     """
 
-    def __init__(self, names: tuple, kinds: list, form: str | None = None, missing=_NO_TEXTS):
+    def __init__(self, names: tuple, kinds: list, form=None, missing=_NO_TEXTS, in_text=False):
         self._form = form if isinstance(form, str) and "%" in form else None  # of dates
         self._unit = None if self._form else form
         if self._unit is not None and self._unit not in tuple(UNITS):
@@ -63,7 +65,7 @@ class TimeColumn:
                     f"The column {name!r} of times is of type {kind}, expected timestamps, dates, ISO 8601 "
                     "strings or numbers of seconds: convert it to one of these."
                 )
-        self._name, self._kinds, self._missing = " ".join(names), kinds, missing
+        self._name, self._kinds, self._missing, self._in_text = " ".join(names), kinds, missing, in_text
         are_dates = self._form is not None or len(kinds) == 2
         self._is_text = len(kinds) == 2 or kinds[0] == _TEXT or (are_dates and _is_number(kinds[0]))
         self._is_seconds = not self._is_text and _is_number(kinds[0])
@@ -79,7 +81,9 @@ class TimeColumn:
             is_missing |= found.to_numpy()
         column = self._joined(*own) if len(own) == 2 else own[0]
         if self._is_text and _is_number(column.type):
-            column = column.cast(pa.int64()).cast(_TEXT)
+            values = _numbers(column)
+            is_whole = pc.and_(pc.less(pc.abs(values), 2.0**63), pc.equal(pc.round(values), values))
+            column = pc.if_else(is_whole, column, None).cast(pa.int64()).cast(_TEXT)
         if column.type in _LARGEST_NARROW:
             remedy = f"{column.type}: read it as float64 or as integers"
             self._refuse_rounded(column.to_numpy(), _LARGEST_NARROW[column.type], remedy)
@@ -98,6 +102,8 @@ class TimeColumn:
             is_null = any(part is None or not str(part).strip() for part in parts)
             value = parts[0] if len(parts) == 1 else " ".join(map(str, parts))
             reasons[position] = "the time is null" if is_null else f"the time {value!r} is not {wanted}"
+            if self._in_text and num_line_ends(str(value)):
+                reasons[position] = f"the time {line_break(value)}"
         return values, reasons
 
     def _joined(self, days, clocks) -> pa.ChunkedArray:

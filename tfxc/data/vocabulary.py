@@ -184,8 +184,8 @@ class Vocabulary:
             lines = []
         if (len(lines) - 1, zlib.crc32(text)) != (int(told[1]), int(told[2], 16)) or lines[-1]:
             raise ValueError(
-                f"{path} is damaged, cut short, edited or of other line ends: it does not hold the number of "
-                f"names of its header, {told[1].decode()}, with its checksum. Write it by Vocabulary.save."
+                f"{path} is damaged, cut short, edited or of other line ends: it lacks the "
+                f"{told[1].decode()} names or the checksum of its header. Write it again by Vocabulary.save."
             )
         names = (_unescape(line) for line in lines[:-1])
         return cls(names, None if told[3] is None else told[3].decode())
@@ -208,7 +208,7 @@ class _Ids(dict):
 
 
 def normal_names(names: pa.Array, form: str) -> pa.Array:
-    """Returns names in a normal form of Unicode, with blanks inside alone, and without marks not seen."""
+    """Returns names in a normal form of Unicode, without blanks at the ends and marks that are not seen."""
     plain = pc.replace_substring_regex(pc.utf8_normalize(names, form), "[\u00a0\u2007\u202f]", " ")
     plain = pc.replace_substring_regex(plain, "[\u00ad\u200b\u200e\u200f\u2060\ufeff]", "")
     return pc.utf8_trim_whitespace(plain)
