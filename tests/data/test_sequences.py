@@ -148,6 +148,7 @@ def test_select_by_mask_and_position():
     assert as_lists(sequences.select([-1])) == [[3]]
     assert len(sequences.select([])) == 0
     assert as_lists(sequences.slices([False, True, True], 0, 1)) == [[2], [3]]
+    assert as_lists(sequences.slices(np.uint64([2, 0]), np.uint64(0), np.uint64([1, 2]))) == [[3], [0, 1]]
     for index, message in (
         ([True, False], r"mask of shape \(2,\), but it must be of shape \(3,\)"),
         ([0.7], "must be integers"),

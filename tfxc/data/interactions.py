@@ -197,7 +197,7 @@ def _sequences(lines, records, names, positions, vocabulary, choices) -> Sequenc
 
 def _layout(columns: Sequence[str]):
     """Returns names of columns, and the positions of the user, the item and the times."""
-    columns = tuple(columns)
+    columns = tuple(map(str, columns)) if isinstance(columns, Iterable) else (columns,)
     if not columns.count("user") == columns.count("item") == 1 or columns.count("time") > 2:
         raise ValueError(f"columns must name 'user' and 'item' once, 'time' at most twice; got {columns}.")
     times = [position for position, name in enumerate(columns) if name == "time"]

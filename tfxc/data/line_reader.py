@@ -108,7 +108,7 @@ class LineReader:
         """Yields the stripped fields of each line that is not blank. None splits at white space."""
         if delimiter is not None and not (isinstance(delimiter, str) and delimiter):
             raise ValueError(
-                f"delimiter must be a string between the fields, or None, but got {delimiter!r}."
+                f"delimiter must be a string between the fields, such as ',', or None, but got {delimiter!r}."
             )
         for line in self:
             fields = line.split() if delimiter is None else [part.strip() for part in line.split(delimiter)]
@@ -119,7 +119,7 @@ class LineReader:
         """Yields the fields of each CSV record. A quoted field may span several lines."""
         if not (isinstance(delimiter, str) and len(delimiter) == 1):
             raise ValueError(
-                f"delimiter must be one character between the fields, but got {delimiter!r}. "
+                f"delimiter must be one character between the fields, such as ',', but got {delimiter!r}. "
                 "tfxc.data.read_interactions takes longer ones, for files without a header."
             )
 

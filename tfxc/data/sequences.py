@@ -221,8 +221,8 @@ class Sequences:
             stops: [V] or scalar, one past the last item kept; `0 <= start <= stop <= length`.
         """
         index = positions(index, len(self), "index")
-        starts = np.broadcast_to(integers(starts, "starts"), index.shape)
-        stops = np.broadcast_to(integers(stops, "stops"), index.shape)
+        starts = np.broadcast_to(integers(starts, "starts"), index.shape).astype(np.int64, copy=False)
+        stops = np.broadcast_to(integers(stops, "stops"), index.shape).astype(np.int64, copy=False)
         if ((starts < 0) | (stops < starts) | (stops > self.lengths[index])).any():
             raise ValueError("A slice must satisfy 0 <= start <= stop <= length of its sequence.")
         lengths = stops - starts

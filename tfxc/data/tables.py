@@ -195,9 +195,9 @@ def open_table(
 def _open_json(files: list[File], columns: list[str], name: str, encoding: str | None) -> Table:
     """Opens columns of files of JSON lines, whose first MB decides the types. Others may hold anything."""
     found: dict[str, set] = {}
-    number = 0
+    number, stream = 0, files[0].as_utf8(encoding)  # an unknown encoding is no damage
     try:
-        with files[0].as_utf8(encoding) as stream:
+        with stream:
             lines = stream.read(_HEAD).splitlines(True)
         for line in lines:
             number += 1
