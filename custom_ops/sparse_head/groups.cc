@@ -5,25 +5,19 @@
 #include <limits>
 #include <vector>
 
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
-
 #include "common/lanes.h"
 #include "common/vectorize.h"
 #include "common/folds.h"
 #include "common/products.h"
+#include "sparse_head/logit_run.h"
 
 namespace tfxc {
 namespace {
 
-constexpr int64_t kRun = 512;  // classes whose logits are in the cache at once
-constexpr int64_t kTurnedStride = kRun + kLanes;  // a query's logits of a run, and the padding of a last block
 constexpr int kPanel = 48;     // columns that a product takes at once
 constexpr int64_t kRows = 8;   // rows that a product takes at once
 // Up to so many nonzero gradients in a panel are applied one by one; with more, the products are faster.
 constexpr int kFewGradients = 16;
-constexpr int64_t kCacheBytes = 16 << 20;  // larger outputs are not read again from a cache
 
 int64_t RoundUp(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
@@ -82,29 +76,6 @@ TFXC_INLINE void TransposeIntoOf(const float* from, int64_t num_rows, int64_t nu
 TFXC_BY_WIDTH(void, TransposeInto,
               (const float* from, int64_t num_rows, int64_t num_columns, int64_t stride, float* to, int64_t to_stride),
               (from, num_rows, num_columns, stride, to, to_stride))
-
-// A copy that bypasses the caches where it fills whole lines: an ordinary store first reads the line from memory.
-void Stream(const float* from, int64_t size, float* to) {
-#ifdef __SSE2__
-  const int64_t until_line = (kCacheLine - reinterpret_cast<uintptr_t>(to) % kCacheLine) % kCacheLine / sizeof(float);
-  if (size >= until_line + kLanes) {
-    std::copy_n(from, until_line, to);
-    int64_t i = until_line;
-    for (; i + kLanes <= size; i += kLanes) {
-      for (int j = 0; j < kLanes; j += 4) _mm_stream_ps(to + i + j, _mm_loadu_ps(from + i + j));
-    }
-    from += i, to += i, size -= i;
-  }
-#endif
-  std::copy_n(from, size, to);
-}
-
-// Call it before another thread reads what was streamed.
-void EndStreams() {
-#ifdef __SSE2__
-  _mm_sfence();
-#endif
-}
 
 // to[inputs[k] * width + q] += panel[k * columns + q]
 TFXC_VECTORIZE void AddPanel(const int32_t* inputs, int64_t fan_in, const float* panel, int columns, float* to,
@@ -350,30 +321,21 @@ int64_t GroupLogits(const SparseRows& rows, const float* tile, int width, int64_
   PackedRun packed(rows);
   const bool packs = rows.group_size >= kLanes;  // else most of the packed numbers would be padding
   Buffer turned(kPanel * kTurnedStride);
-  // By the logits of this tile, which are written one after the other.
-  const bool is_large = count * stride * static_cast<int64_t>(sizeof(float)) > kCacheBytes;
+  const bool is_large = IsLarge(count, stride);
   int64_t bad = kNoClass;
   for (int64_t start = first; start < last; start += kRun) {
     const int64_t end = std::min(start + kRun, last);
     if (packs) bad = std::min(bad, packed.Start(start, end));
     for (int64_t at = 0; at < count; at += kPanel) {
       const int columns = std::min<int64_t>(kPanel, width - at);
-      // Through a buffer: rows of logits lie pages apart, where long runs are faster than single lines.
       if (packs) {
         packed.Logits(tile + at, width, columns, turned.get());
       } else {
         bad = std::min(bad, run.Compute(tile, width, at, columns, start, end));
         TransposeInto(run.get(), RoundUp(end - start, kLanes), columns, columns, turned.get(), kTurnedStride);
       }
-      for (int64_t q = 0; q < std::min<int64_t>(columns, count - at); ++q) {
-        const float* from = turned.get() + q * kTurnedStride;
-        float* to = logits + (at + q) * stride + start - first;
-        if (is_large) {
-          Stream(from, end - start, to);
-        } else {
-          std::copy_n(from, end - start, to);
-        }
-      }
+      const int64_t num_rows = std::min<int64_t>(columns, count - at);
+      WriteRun(turned.get(), num_rows, end - start, is_large, logits + at * stride + start - first, stride);
     }
   }
   if (is_large) EndStreams();

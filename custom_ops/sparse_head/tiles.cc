@@ -5,14 +5,16 @@
 #include <cstring>
 #include <limits>
 
+#include "common/aligned_vector.h"
 #include "common/lanes.h"
 #include "common/terms.h"
 #include "common/vectorize.h"
+#include "sparse_head/logit_run.h"
 
 namespace tfxc {
 namespace {
 
-constexpr int kChunk = 16;  // classes between two additions to the double sums, and per line of logits written
+constexpr int kChunk = 16;  // classes between two additions to the double sums
 static_assert(kChunk <= kMostTerms);
 
 // The loops here are for classes that do not share inputs.
@@ -50,23 +52,25 @@ TFXC_INLINE void ClassLogits(const SparseRows& rows, const float* tile, int64_t 
   for (int v = 0; v < V; ++v) logits[v] = even[v] + odd[v] + bias;
 }
 
+// turned[n * kTurnedStride + l - first] for all lanes n and the classes of a run.
 template <typename Lanes, int V>
-TFXC_INLINE int64_t SomeLogits(const SparseRows& rows, const float* tile, int64_t count, int64_t first, int64_t last,
-                             float* out, int64_t stride) {
+TFXC_INLINE int64_t RunLogits(const SparseRows& rows, const float* tile, int64_t first, int64_t last, float* turned) {
+  constexpr int kSize = kSizeOf<Lanes>;
   int64_t bad = kNoClass;
-  for (int64_t start = first; start < last; start += kChunk) {
-    const int64_t size = std::min<int64_t>(kChunk, last - start);
-    alignas(64) float logits[kChunk][V * kSizeOf<Lanes>] = {};
-    for (int64_t c = 0; c < size; ++c) {
-      if (InRange(rows, start + c)) {
-        ClassLogits<Lanes, V>(rows, tile, start + c, reinterpret_cast<Lanes*>(logits[c]));
-      } else {
+  for (int64_t start = first; start < last; start += kSize) {
+    Lanes squares[V][kSize] = {}, logits[V];
+    for (int64_t c = 0; c < std::min<int64_t>(kSize, last - start); ++c) {
+      if (!InRange(rows, start + c)) {
         bad = std::min(bad, start + c);
+        continue;
       }
+      ClassLogits<Lanes, V>(rows, tile, start + c, logits);
+      for (int v = 0; v < V; ++v) squares[v][c] = logits[v];
     }
-    for (int64_t n = 0; n < count; ++n) {
-      float* row = out + n * stride + (start - first);
-      for (int64_t c = 0; c < size; ++c) row[c] = logits[c][n];
+    for (int v = 0; v < V; ++v) {
+      Transpose(squares[v]);
+      float* to = turned + v * kSize * kTurnedStride + start - first;
+      for (int n = 0; n < kSize; ++n) Store(squares[v][n], to + n * kTurnedStride);
     }
   }
   return bad;
@@ -241,9 +245,9 @@ TFXC_INLINE void SumTilesOf(const float* tiles, int64_t num_tiles, int64_t num_i
   }
 
 template <typename Lanes>
-TFXC_INLINE int64_t TileLogitsOf(const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first,
-                                 int64_t last, float* logits, int64_t stride) {
-  return TFXC_FOR_TILE(SomeLogits, rows, tile, count, first, last, logits, stride);
+TFXC_INLINE int64_t TurnedLogitsOf(const SparseRows& rows, const float* tile, int width, int64_t first, int64_t last,
+                                   float* turned) {
+  return TFXC_FOR_TILE(RunLogits, rows, tile, first, last, turned);
 }
 
 template <typename Lanes>
@@ -267,7 +271,25 @@ TFXC_INLINE int64_t TileLogitsGradientOf(const SparseRows& rows, const float* ti
   return TFXC_FOR_TILE(LogitsGradient, rows, tile, count, gradient, stride, first, last, out);
 }
 
+TFXC_BY_WIDTH(int64_t, TurnedLogits,
+              (const SparseRows& rows, const float* tile, int width, int64_t first, int64_t last, float* turned),
+              (rows, tile, width, first, last, turned))
+
 }  // namespace
+
+int64_t TileLogits(const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first, int64_t last,
+                   float* logits, int64_t stride) {
+  AlignedVector<float> turned(width * kTurnedStride);
+  const bool is_large = IsLarge(count, stride);
+  int64_t bad = kNoClass;
+  for (int64_t start = first; start < last; start += kRun) {
+    const int64_t end = std::min(start + kRun, last);
+    bad = std::min(bad, TurnedLogits(rows, tile, width, start, end, turned.data()));
+    WriteRun(turned.data(), count, end - start, is_large, logits + start - first, stride);
+  }
+  if (is_large) EndStreams();
+  return bad;
+}
 
 TFXC_BY_WIDTH(void, FillTile,
               (const float* query, int64_t count, int64_t num_inputs, int width, int64_t first, int64_t last,
@@ -277,10 +299,6 @@ TFXC_BY_WIDTH(void, SumTiles,
               (const float* tiles, int64_t num_tiles, int64_t num_inputs, int width, int64_t count, int64_t first,
                int64_t last, float* query_gradient),
               (tiles, num_tiles, num_inputs, width, count, first, last, query_gradient))
-TFXC_BY_WIDTH(int64_t, TileLogits,
-              (const SparseRows& rows, const float* tile, int width, int64_t count, int64_t first, int64_t last,
-               float* logits, int64_t stride),
-              (rows, tile, width, count, first, last, logits, stride))
 TFXC_BY_WIDTH(int64_t, TileReduce,
               (const SparseRows& rows, Reduction reduction, const float* tile, int width, int64_t first, int64_t last,
                double* sums, float* maxima),

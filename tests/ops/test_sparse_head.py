@@ -40,16 +40,16 @@ def test_logits(path, shape, first, last):
 
 @pytest.mark.long
 @pytest.mark.kernels
-@pytest.mark.parametrize("size", [199_941, 200_016])
-def test_logits_that_are_more_than_the_caches_hold(size):
+@pytest.mark.parametrize("size, group_size", [(199_941, 16), (200_016, 16), (199_941, 1)])
+def test_logits_that_are_more_than_the_caches_hold(size, group_size):
     """Rows begin at every place of a line of the cache, the last run is short; or all begin at the same."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((size, 2)).astype(np.float32)
-    indices = random.integers(0, 9, (-(-size // 16), 2)).astype(np.int32)
+    indices = random.integers(0, 9, (-(-size // group_size), 2)).astype(np.int32)
     query, bias = random.standard_normal((35, 9)).astype(np.float32), random.standard_normal(size)
-    inputs = query[:, np.repeat(indices, 16, axis=0)[:size]].astype(np.float64)
+    inputs = query[:, np.repeat(indices, group_size, axis=0)[:size]].astype(np.float64)
     given = tf.Variable(weights), tf.Variable(indices), tf.constant(bias, tf.float32)
-    logits = sparse_head_logits(query, *given, 0, size, 16)
+    logits = sparse_head_logits(query, *given, 0, size, group_size)
     np.testing.assert_allclose(logits, np.sum(inputs * weights, axis=2) + bias, rtol=1e-4, atol=1e-5)
 
 
