@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tfxc import atomic_write as module
-from tfxc.atomic_write import atomic_write, recover
+from tfxc.atomic_write import atomic_write, put_in_place, recover
 
 
 def test_what_is_written_aside_has_the_suffix_and_is_removed_on_an_error(tmp_path):
@@ -51,6 +51,13 @@ def test_a_folder_takes_the_place_of_an_earlier_one(tmp_path, monkeypatch, can_e
             Path(aside, "inside").mkdir(parents=True)
             Path(aside, "inside", content).write_text(content)
     assert os.listdir(path / "inside") == ["new"] and os.listdir(tmp_path) == ["served"]
+
+
+def test_a_name_alone_is_one_of_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("aside")
+    put_in_place("aside", "served")
+    assert os.listdir() == ["served"]
 
 
 def test_a_folder_that_a_kill_left_between_two_renames_comes_back(tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def put_in_place(aside, path):
         with contextlib.suppress(OSError):  # there is no earlier file, or the disk keeps no modes
             shutil.copymode(path, aside)
         os.replace(aside, path)
-    sync_entry(os.path.dirname(path))  # the new name must last, too
+    sync_entry(os.path.dirname(path) or ".")  # the new name must last, too
     _remove(_replaced(path))
     _remove(aside)  # after an exchange, the old folder
 

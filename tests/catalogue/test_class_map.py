@@ -29,7 +29,7 @@ def test_numbers_are_names_too():
         (["a", "7.0"], "1 names are classes.*'7.0' of '7'.*write integers"),
         (["a", "caf\u00e9 "], "1 names are classes.*spell them as in model.class_names"),
         (["7.0", "8.0"], "1 names are classes"),
-        (range(2), "None of the 2 names is a class.* Pass names, not class ids"),
+        (range(2), "None of the 2 names is a class.* is 'a', yours '0'. Pass names, not class ids"),
     ],
 )
 def test_other_names_are_refused(names, message):

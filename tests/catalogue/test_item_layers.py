@@ -132,7 +132,7 @@ def test_weights_of_the_columns_of_an_input_as_wide_as_the_classes_are_named():
         return item_layers(encoder, [], NAMES, CLASSES)
 
     for width in (3, 4):
-        layers = [keras.layers.Dropout(0.1), keras.layers.Dense(2, name="own")]
+        layers = [keras.layers.Dropout(0.1, name="one_hot_some"), keras.layers.Dense(2, name="own")]
         with pytest.warns(UserWarning, match=r"layers \['own'\] read an input .*EmbeddingBag"):
             assert not found_of(width, layers)
     with warnings.catch_warnings(action="error"):

@@ -216,6 +216,8 @@ def test_what_cannot_be_updated_says_why(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             update(path, tmp_path / new_path, ["new"], one)
+    with pytest.raises(ValueError, match="path must be that of a file or folder, but is of NoneType"):
+        update(tmp_path / "1", None)
     assert sorted(os.listdir(tmp_path)) == ["1", "biased"]
 
 

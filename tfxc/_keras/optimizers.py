@@ -160,7 +160,7 @@ def keras_slots(optimizer, variable):
     if not names:
         raise TypeError(
             f"tfxc does not know which variables {type(optimizer).__name__} keeps for a weight: give it a "
-            "method slots_of(variable) that returns a dict, {'momentum': tf.Variable, ...}, as of LazyAdam."
+            "method slots_of(variable) that returns a dict, name -> tf.Variable, such as momentum, velocity."
         )
     index = variable_index(optimizer, variable)
     if index is None:

@@ -27,8 +27,8 @@ class ClassMap:
         _refuse_other_spelling(old.filter(pa.array(self.new_ids < 0)), self.names.take(pa.array(self.added)))
         if not len(kept):
             raise ValueError(
-                f"None of the {len(self.names)} names is a class of the model: the first are {self.names[0]} "
-                f"and {old[0]}. Pass names, not class ids, spelled as in model.class_names."
+                f"None of the {len(self.names)} names is a class of the model: its first is {str(old[0])!r}, "
+                f"yours {str(self.names[0])!r}. Pass names, not class ids, spelled as in model.class_names."
             )
 
     @cached_property

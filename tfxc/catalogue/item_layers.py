@@ -97,7 +97,7 @@ def _warn_of_guesses(encodings, columns, guessed, unmoved):
         "that reads keras.Input((L,), sparse=True), whose rows move with the class ids.": columns,
         "The embeddings {} have as many rows as there are classes, or one more, so they count as tables of "
         "items, whose rows move with the class ids. If they hold anything else, give them another number of "
-        "rows. Sure tables of items are shared by the head, or read a lookup of the class names.": guessed,
+        "rows. A table surely holds items if the head is tied_to it, or it reads a lookup of names.": guessed,
         "The embeddings {} have two or three rows more than there are classes, and do not change: if they "
         "hold items, class ids now mean other rows. Tables of items have at most one more row, row 0 for "
         "padding, or read a lookup of the class names.": unmoved,
@@ -152,10 +152,9 @@ def _readers_of_columns(encoder, widths, moved):
     inputs = encoder.inputs if is_made_of_layers(encoder) else []
     wide = [own for own in inputs if tf.as_dtype(own.dtype).is_floating and own.shape[-1] in widths]
     readers = [reader for own in wide for reader, _ in _readers_behind(layer_of(own), encoder)]
-    found = {}
-    for own in readers:
-        found[own.name] = {weight.shape[0] for weight in getattr(own, "weights", []) if len(weight.shape)}
-    return [name for name, heights in found.items() if name not in moved and heights & widths]
+    weights = [(own.name, part.shape) for own in readers for part in getattr(own, "weights", [])]
+    found = [name for name, shape in weights if len(shape) and shape[0] in widths and name not in moved]
+    return list(dict.fromkeys(found))
 
 
 def _tables_behind(lookups, model, num_old):
@@ -199,10 +198,10 @@ def _readers_behind(layer, model):
             if id(reader) not in known or (id(reader), is_as_given) in seen:
                 continue
             seen.add((id(reader), is_as_given))
-            is_end = isinstance(reader, keras.layers.CategoryEncoding) or _is_one_hot(reader)
-            if is_end or hasattr(reader, "class_rows") or getattr(reader, "weights", []):
+            has_weights = hasattr(reader, "class_rows") or getattr(reader, "weights", [])
+            if has_weights or isinstance(reader, keras.layers.CategoryEncoding) or _is_one_hot(reader):
                 found.append((reader, is_as_given))
-            else:
+            if not has_weights:
                 steps.append((reader, is_as_given and isinstance(reader, _REARRANGING)))
     return found
 

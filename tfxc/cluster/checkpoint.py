@@ -140,8 +140,8 @@ class Checkpoint:
         names = read_arrays(path / _NOTES)[1]["class_names"]  # None for a model without names
         if None not in (names, self._class_names) and names != self._class_names:
             raise ValueError(
-                f"The checkpoint {path} is of another model: it has other class names, or the same in "
-                "another order. Restore it into a model with its names for change_classes, or elsewhere."
+                f"The checkpoint {path} is of another model: with other class names, or in another order. "
+                "Restore it into a model with its names for change_classes, or name another folder."
             )
 
     def _paths(self):

@@ -87,7 +87,7 @@ def check_data(data):
     if isinstance(data, tf.data.Dataset) and epoch_orders(data):
         raise ValueError(
             "A shuffled pipeline of tfxc.data asks Python for its order, which no worker of a cluster runs. "
-            "Make it with seed=None: dataset.unbatch().shuffle(100_000).repeat().batch(128)."
+            "Make it with seed=None and shuffle by dataset.unbatch().shuffle(100_000).repeat().batch(128)."
         )
 
 

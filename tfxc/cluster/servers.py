@@ -61,7 +61,7 @@ def strategy(
     """The ``tf.distribute.ParameterServerStrategy`` of a coordinator, which cuts high tables into shards.
 
     Build and compile the model in its scope and call ``fit``. Weights with 2^14 rows or more are cut by rows,
-    and their slots with them; shard i lies on server i modulo their number. Smaller weights stay whole.
+    with their slots; shard i lies on server i modulo the number of servers. Smaller weights stay whole.
 
     Args:
         resolver: a ``tf.distribute.cluster_resolver`` of the whole cluster: jobs "worker", "ps" and "chief".

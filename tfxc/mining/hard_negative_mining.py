@@ -36,7 +36,8 @@ class HardNegativeMining(FitCallback):
 
     The logs of an epoch show ``mining/staleness``, the epochs since the table's queries were computed;
     ``mining/recall`` of its search on 256 examples; ``mining/search_seconds``; ``mining/filled``, the share
-    of hard slots that held a hard class (raise ``num_retrieved`` if it stays below 1); ``mining/failures``.
+    of hard slots that held a hard class (raise ``num_retrieved`` if it stays below 1); ``mining/failures``,
+    the searches that failed. The first three are NaN without a table of this run.
 
     Args:
         directory: a local folder for the table int32 [N, num_retrieved] and the queries float32 [N, D].
@@ -45,7 +46,7 @@ class HardNegativeMining(FitCallback):
         every_epochs: epochs between refreshes.
         curriculum: None, or the number of epochs from ``start_epoch`` on in which the share of hard negatives
             grows from ``1 / curriculum`` to all of ``num_hard``, rounded to whole classes.
-        index: "auto" (exact, inverted lists, or lists under HNSW), or a FAISS factory string.
+        index: "auto" (exact, inverted lists, lists under HNSW), or a FAISS factory string for inner products.
         class_vectors: None to search the head's class vectors; or vectors float32 [L, d] to search
             instead, such as embeddings of the labels' texts, d at most the width of the head's (other columns
             count as 0); or a function without arguments that gives them, which each search asks.

@@ -39,7 +39,7 @@ _POOR = {
     SquaredHinge: LSH | RFF | SearchedHardNegatives | Sphere | MIDX | Softmax,
 }
 _SKIPPED = "and the step was skipped: the weights are those from before it."
-_ABOUT_VALUES = "Look for NaN and infinity in the batch; else lower the learning rate or set clipnorm=1.0."
+_ABOUT_VALUES = "If the batch holds no NaN or infinity, lower the learning rate or set clipnorm=1.0."
 _ABOUT_GRADIENTS = (
     "The loss is finite: look for a function whose slope is not, such as sqrt(x), log(x) or the length of a "
     "vector at 0, and add a small number there."

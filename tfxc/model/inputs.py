@@ -69,7 +69,7 @@ def ranking_inputs(inputs, encoder, exclude, allow, attributes, where):
     """
     inputs, reserved = split_inputs(plain_inputs(inputs), encoder)
     if exclude is not None and "exclude" in reserved:
-        raise ValueError("rank got exclude both among the inputs and beside them: join them, [B, X].")
+        raise ValueError("rank got exclude both among the inputs and beside them: join them as ids [B, X].")
     inputs = tf.nest.map_structure(as_tensor, inputs)
     # Ids are checked here: a graph that was traced for several shapes does not know their rank.
     exclude = padded_ids(reserved.get("exclude", exclude), "exclude")
@@ -93,7 +93,7 @@ def _without_reserved(inputs):
     if not rest:
         raise ValueError(
             f"The inputs hold {list(inputs)} alone, which the model reads itself: nothing is left for the "
-            "encoder. Rename its inputs of such a name, keras.Input(..., name=...)."
+            "encoder. If it has an input of such a name, rename it, keras.Input(..., name=...)."
         )
     return rest
 

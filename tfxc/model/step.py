@@ -100,7 +100,7 @@ def check_loss(head, loss):
     if not isinstance(loss, ClassificationLoss):
         raise ValueError(
             f"loss must be one of tfxc.losses (they know about sampled classes), but got {loss!r}: "
-            "SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
+            "take SoftmaxCrossentropy() for one label, BinaryCrossentropy() for several."
         )
     head.check(loss=loss)
 

@@ -70,9 +70,10 @@ class BackupAndRestore(FitCallback):
     the remaining batches are kept.
 
     A thread writes backups: a kill costs at most ``save_freq`` steps, also amid a backup. If the newest one
-    is damaged or the disk is full, a warning says so. SIGTERM makes a last backup before it has its effect.
-    Data whose length TensorFlow does not know are otherwise backed up at the ends of epochs only. A finished
-    training is restored, too, not repeated: to start anew, delete the folder. Each training needs its own.
+    is damaged, the one before is used; if the disk is full, training goes on; a warning tells of it. SIGTERM
+    makes a last backup before it has its effect. Training on data whose length TensorFlow does not know is
+    otherwise backed up at the ends of epochs only. A finished training is restored, not repeated: to start
+    anew, delete the folder. Each training needs its own.
 
     Data: arrays (shuffled in an order of this callback's own), a ``tf.data.Dataset`` that gives epoch e the
     same batches each time, like those of ``tfxc.data`` or any that is not shuffled, or data of Grain. For

@@ -88,9 +88,7 @@ def _remaining(dataset, num_skipped):
 def _are_arrays(arguments):
     """Whether these are arrays and dense or ragged tensors, of one length."""
     weights = arguments.get("sample_weight")
-    leaves = tf.nest.flatten(
-        [arguments.get("x"), arguments.get("y"), *([] if weights is None else [weights])]
-    )
+    leaves = tf.nest.flatten([arguments.get("x"), arguments.get("y"), () if weights is None else weights])
     arrays = all(isinstance(leaf, np.ndarray | tf.Tensor | tf.RaggedTensor) for leaf in leaves)
     return arrays and len({leaf.shape[0] for leaf in leaves}) == 1
 

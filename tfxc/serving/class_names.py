@@ -104,9 +104,7 @@ class ClassIds(tf.Module):
 
 def _require_lines(names):
     if "" in names:
-        raise ValueError(
-            f"Class {names.index('')} has an empty name, as padding has: name it, or {_WITHOUT}."
-        )
+        raise ValueError(f"Class {names.index('')} has an empty name, like padding: name it, or {_WITHOUT}.")
     broken = next((name for name in names if "\n" in name or "\r" in name), None)
     if broken is not None:
         raise ValueError(f"The class name {broken!r} holds a line break: rename the class, or {_WITHOUT}.")

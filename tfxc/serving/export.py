@@ -56,9 +56,9 @@ class ServingMixin:
             index: None to rank all classes, or a ``tfxc.search.InvertedIndex`` built from the model's head.
             strings: whether raw names come in, too: in histories (inputs of integers [B, T], oldest first,
                 padded with ""; the encoder reads id + 1, and 0 for padding in front), ``exclude`` and
-                ``allow``. Names that are no class are left out; histories are cut, or padded, to the length
-                of the encoder's input. If several inputs are integers [B, T], or the only one has T = 1, give
-                the names of those that are histories, () for none.
+                ``allow``. Names that are no class are left out; histories are cut to their last items, or
+                padded, to the length of the encoder's input. If several inputs are integers [B, T], or the
+                only one has T = 1, give the names of those that are histories, () for none.
             attributes: None, or what requests choose classes by, ``tfxc.search.Attributes`` or a dict for it:
                 ``{"country": ["DE", ...], "price": [9.5, ...]}`` adds the inputs ``where_country`` string
                 [B, V], ``where_price_min`` and ``where_price_max`` float32 [B, V] (or [1, V] for all rows).
@@ -179,8 +179,8 @@ def _check_index(index, head):
     """Raises ValueError for an index that does not rank the classes of a head as they are."""
     if not isinstance(index, InvertedIndex):
         raise ValueError(
-            f"The index of an export must be a tfxc.search.InvertedIndex, but is of {type(index).__name__}, "
-            "which has no TensorFlow ops. Make index = InvertedIndex(): index.build_from(model.head)."
+            f"The index of an export must be a tfxc.search.InvertedIndex, but is of {type(index).__name__}: "
+            "others have no TensorFlow ops. Make index = InvertedIndex(), call index.build_from(model.head)."
         )
     if not index.built:
         raise ValueError("The index is empty: call index.build_from(model.head) before export.")

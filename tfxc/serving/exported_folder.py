@@ -55,9 +55,7 @@ def named_if_unwritten(path):
         yield
     except (OSError, tf.errors.OpError) as error:
         why = error.message.split("}} ")[-1] if isinstance(error, tf.errors.OpError) else error
-        raise OSError(
-            f"The export {path} could not be written; an earlier one is as it was. {why}"
-        ) from error
+        raise OSError(f"The export {path} could not be written; an earlier one is whole. {why}") from error
 
 
 def _require_replaceable(path):
@@ -97,8 +95,10 @@ def _locked(workplace):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        message = "at this moment: wait for it, or name another path."
-        raise ValueError(f"Another export writes in {workplace} {message}") from None
+        raise ValueError(
+            f"Another export writes in {workplace} at this moment: wait for it, or name another path. Where "
+            "several processes train one model, let one of them export it."
+        ) from None
     except OSError:  # a file system without locks
         pass
     try:

@@ -62,9 +62,9 @@ def update(
 
     Raises:
         ValueError: if the folder is no such export of this release, or something is at the new path; for
-            names that occur twice, are both added and removed, or are removed but no classes, or all of
-            them; for vectors, biases or attributes that are missing, of another shape or not finite; if the
-            encoder has, but for the tied table, what may have a row or a name for each class.
+            names that occur twice, are both added and removed, or are to be removed but no classes; if all
+            classes are removed; for vectors, biases or attributes that are missing, of another shape or not
+            finite; if the encoder has, but for the tied table, what may have a row or a name for each class.
         OSError: naming the path, if the disk is full or the folder cannot be written.
 
     Example:
@@ -79,7 +79,7 @@ def update(
         >>> sorted(served.serve(tf.ones([1, 8]), k=tf.constant(4))["names"].numpy()[0].tolist())
         [b'gin', b'rum', b'salt', b'tea']
     """
-    if os.path.lexists(new_path):
+    if os.path.lexists(local_path(new_path)):
         raise ValueError(f"An update writes a new folder, but {new_path} is there already: name another.")
     record = _record(local_path(path))
     change = _Change.of(read_names(os.path.join(path, EXTRA)), added, removed)
@@ -130,8 +130,10 @@ def _record(path):
     """What an export tells of itself; ValueError for one that cannot be updated."""
     file = os.path.join(path, EXTRA, RECORD_FILE)
     if not os.path.exists(file):
-        missing = f"{path} is no export of a model with class names, by this release: there is no {file}"
-        raise ValueError(f"{missing}. Export ExtremeClassifier(..., class_names=names) anew.")
+        raise ValueError(
+            f"{path} is no export of a model with class names, by this release: there is no {file}. Export "
+            "ExtremeClassifier(..., class_names=names) anew."
+        )
     with open(file, encoding="utf-8") as file:
         record = json.load(file)
     if record["options"] is None:
@@ -170,8 +172,10 @@ class _Change(NamedTuple):
         unknown = _ids(removed, old) < 0
         if unknown.any():
             first = removed.names[int(unknown.argmax())]
-            told = f"{unknown.sum()} of the names to remove are no classes, first {first!r}"
-            raise ValueError(f"{told}{old.other_spelling(first)}: give those that are.")
+            raise ValueError(
+                f"{unknown.sum()} of the names to remove are no classes, first {first!r}"
+                f"{old.other_spelling(first)}: give those that are."
+            )
         both = _ids(added, removed) >= 0
         if both.any():
             name = added.names[int(both.argmax())]
@@ -203,8 +207,10 @@ def _numbers(values, what, shape):
     values = np.asarray(np.empty(shape) if values is None and not shape[0] else values, np.float32)
     found = list(values.shape)
     if found != shape or not np.isfinite(values).all():
-        wanted = f"{what} must be finite numbers {shape}, a row for each name that is added"
-        raise ValueError(f"{wanted}, but are {found}{', with NaN or infinity' if found == shape else ''}.")
+        raise ValueError(
+            f"{what} must be finite numbers {shape}, a row for each name that is added, but are {found}"
+            f"{', with NaN or infinity' if found == shape else ''}."
+        )
     return values
 
 
