@@ -84,9 +84,7 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
         raise ValueError(f"memory_report takes an ExtremeClassifier, but got {type(model).__name__}.")
     refuse_consumed(model)
     if not model.built:
-        raise ValueError(
-            "memory_report needs a built model: call it on a batch, or give its encoder an Input."
-        )
+        raise ValueError("memory_report needs a built model: call it on data, or give its encoder an Input.")
     of_encoder = set(map(id, variables_of(model.encoder)))
     tables = _size(own for own in model.head.trainable_weights if id(tf_variable(own)) not in of_encoder)
     encoder = _size(model.encoder.weights)

@@ -72,9 +72,7 @@ class BackupFolder:
         if not base.exists():
             raise DamagedFile(f"{since}, which is gone.")
         if index_checksum(base) != notes["base_checksum"]:
-            raise DamagedFile(
-                f"{since}, but the file of that name is another one, maybe of another training."
-            )
+            raise DamagedFile(f"{since}, but the file of that name is another, maybe of another training.")
         return with_changes(read_arrays(base)[0], arrays), notes["own"], base
 
     def _files(self):
