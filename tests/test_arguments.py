@@ -61,7 +61,7 @@ def test_numbers_of_any_kind_become_pythons():
     for value in (3, 3.0, np.float32(3), np.int64(3), np.array(3), tf.constant(3.0)):
         found = real_number(value, "alpha")
         assert found == 3 and type(found) is float
-    for value in (None, "3", b"3", True, np.bool_(True), [3.0], 3j, tf.constant([1.0, 2.0])):
+    for value in (None, "3", b"3", True, np.bool_(True), [3.0], 3j, 10**400, tf.constant([1.0, 2.0])):
         with pytest.raises(ValueError, match="alpha must be a number, but got "):
             real_number(value, "alpha")
 

@@ -37,7 +37,7 @@ def real_number(value, name):
     """Returns a number of Python, NumPy or TensorFlow as a float; ValueError for booleans and texts, too."""
     try:
         return float(None if isinstance(value, bool | np.bool_ | str | bytes) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must be a number, but got {value!r}.") from None
 
 
