@@ -178,18 +178,19 @@ def test_a_bias_of_minus_infinity_is_no_class(reduction):
 @EVERY_REDUCTION
 def test_it_takes_no_longer_than_a_few_matrix_products(reduction):
     query, table = tf.ones([480, 64]), tf.Variable(tf.ones([20_000, 64]))
-
-    def least_time(compute):
-        times = []
-        for _ in range(5):
+    computes = (
+        lambda: tf.matmul(query, table, transpose_b=True)[0, 0],
+        lambda: scan(query, table, reduction=reduction)[0],
+    )
+    least = [float("inf")] * 2
+    for _ in range(40):  # rounds; on a busy machine few of them are undisturbed
+        for place, compute in enumerate(computes):
             start = perf_counter()
             compute().numpy()
-            times.append(perf_counter() - start)
-        return min(times)
-
-    product = least_time(lambda: tf.matmul(query, table, transpose_b=True)[0, 0])
-    scanned = least_time(lambda: scan(query, table, reduction=reduction)[0])
-    assert scanned < 6 * product  # kernels whose vectors the compiler left in memory take thirty
+            least[place] = min(least[place], perf_counter() - start)
+        if least[1] < 6 * least[0]:
+            return
+    raise AssertionError(f"{least}: kernels whose vectors the compiler left in memory take thirty products")
 
 
 @EVERY_REDUCTION
