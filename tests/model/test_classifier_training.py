@@ -309,7 +309,7 @@ def test_a_tied_head_names_what_it_misses():
     table = next(layer for layer in foreign.layers if hasattr(layer, "embeddings"))
     for num_classes, tied_to, message in (
         (5, "words", r"no layer of that name.*\['items'\]"),
-        (26, "items", r"'items' is \[26, 6\].*needs"),
+        (26, "items", r"'items' is \[26, 6\].*need"),
         (NUM_CLASSES, table, "a layer .* that is not in this encoder"),
     ):
         with pytest.raises(ValueError, match=message):
