@@ -183,12 +183,12 @@ def test_it_takes_no_longer_than_a_few_matrix_products(reduction):
         lambda: scan(query, table, reduction=reduction)[0],
     )
     least = [float("inf")] * 2
-    for _ in range(40):  # rounds; on a busy machine few of them are undisturbed
+    for number in range(40):  # rounds; on a busy machine few of them are undisturbed, and the first warm up
         for place, compute in enumerate(computes):
             start = perf_counter()
             compute().numpy()
             least[place] = min(least[place], perf_counter() - start)
-        if least[1] < 6 * least[0]:
+        if number >= 4 and least[1] < 6 * least[0]:
             return
     raise AssertionError(f"{least}: kernels whose vectors the compiler left in memory take thirty products")
 
