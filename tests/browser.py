@@ -129,6 +129,10 @@ def served(folder):
         def log_message(self, *args):
             pass
 
+        def copyfile(self, source, outputfile):
+            with contextlib.suppress(ConnectionError):  # the browser may leave a page while a file is on its way
+                super().copyfile(source, outputfile)
+
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
