@@ -130,7 +130,7 @@ def served(folder):
             pass
 
         def copyfile(self, source, outputfile):
-            with contextlib.suppress(ConnectionError):  # the browser may leave a page while a file is on its way
+            with contextlib.suppress(ConnectionError):  # the browser left before all was sent
                 super().copyfile(source, outputfile)
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))

@@ -11,8 +11,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def public_packages():
     """``{package: its public names that are no package themselves}``, read from the source, not imported."""
     top = griffe.load("tfxc", search_paths=[ROOT], allow_inspection=False)
-    packages = {"tfxc": top}
-    packages |= {f"tfxc.{name}": top[name] for name in top.exports if top[name].is_module}
+    # A function hides the module that it lies in, if they have one name.
+    modules = {name: top[name] for name in top.exports if top[name].is_module}
+    shown = {f"tfxc.{name}": module for name, module in modules.items() if name not in module.members}
+    packages = {"tfxc": top} | shown
     return {name: sorted(_public(package)) for name, package in packages.items()}
 
 
