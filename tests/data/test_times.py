@@ -128,6 +128,18 @@ def test_times_at_the_ends_of_the_calendar():
     assert not reasons and point_in_time(texts[0], times) == times[0]
 
 
+@pytest.mark.parametrize("kind", ["D", "s", "us", "ns"])
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_points_and_times_of_units_that_do_not_reach_as_far(kind, unit):
+    days = ["1700-01-01", "1969-12-31", "2024-05-01", "2262-01-01"]
+    texts, points = (days if own == "ns" else ["0001-01-01", *days, "9999-12-31"] for own in (kind, unit))
+    times = np.array(texts, f"datetime64[{kind}]")
+    for day in points:
+        point = np.datetime64(day, unit)
+        assert (times < point_in_time(point, times)).tolist() == [text < day for text in texts]
+        assert (times < point_in_time(point + 1, times)).tolist() == [text <= day for text in texts]
+
+
 @pytest.mark.parametrize("point", ["soon", "", None, True, float("nan"), np.datetime64("NaT"), [1], 10**18])
 def test_what_is_no_point_in_time(point):
     times = np.array([], "datetime64[us]")

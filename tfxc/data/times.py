@@ -208,7 +208,18 @@ def point_in_time(point, times: np.ndarray):
             f"{point!r} is not a point in time: pass an ISO 8601 date such as '2024-05-01', a datetime, an "
             "np.datetime64, or a number of seconds."
         )
-    return instant if times.dtype.kind == "M" else float((instant - _EPOCH) / np.timedelta64(1, "s"))
+    if times.dtype.kind != "M":
+        return float((instant - _EPOCH) / np.timedelta64(1, "s"))
+    return _ceiled(instant, times.dtype.newbyteorder("="))
+
+
+def _ceiled(instant: np.datetime64, kind: np.dtype):
+    """Returns the first instant of a type that is not before another. A comparison in NumPy may overflow."""
+    if np.promote_types(kind, instant.dtype) != kind:
+        own = instant.astype(kind)
+        return own + int(own < instant)
+    limit = np.int64(2**63 - 1).view(kind).astype(instant.dtype).view(np.int64)
+    return np.clip(instant.view(np.int64), -limit, limit).view(instant.dtype).astype(kind)
 
 
 def _is_date(kind) -> bool:
