@@ -122,8 +122,10 @@ def test_names_are_text(tmp_path):
     names = [f"<script>alert({number})</script>" for number in range(NUM_CLASSES)]
     model = tfxc.ExtremeClassifier(dense_encoder(), tfxc.layers.DenseHead(NUM_CLASSES), class_names=names)
     model.compile("sgd", SOFTMAX())
-    tfxc.report(model, (features(20), labels_of(20, 1)), tmp_path / "a.html")
+    counts = np.full(NUM_CLASSES, 999.7)
+    tfxc.report(model, (features(20), labels_of(20, 1)), tmp_path / "a.html", counts=counts)
     page = Page((tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert "average popularity of labels1,000" in page.text and "e+" not in page.text
     assert "script" not in page.tags and re.search(r"<script>alert\(\d+\)</script>", page.text)
 
 

@@ -117,7 +117,7 @@ def _calibration(measured, head):
     yield _faint(
         f"Where the probabilities of the {head} are right, the best class is a label in that share of the "
         "examples, and points lie on the line. Below it the model is too sure. "
-        f"Expected calibration error: {_number(bins.error)}."
+        f"Expected calibration error: {_number(bins.error)}. The table alone shows bins without a hit."
     )
     yield _plots(("Share of hits by probability", reliability(predicted, observed, num)))
     rows = (
@@ -191,7 +191,7 @@ def _span(counts):
 
 
 def _number(value):
-    return "-" if np.isnan(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "-" if np.isnan(value) else f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def _faint(text):
