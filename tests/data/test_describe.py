@@ -39,6 +39,24 @@ def test_rows_that_are_there_twice():
     assert describe(once)["findings"] == [] and describe(twice)["findings"][0].startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("lists", "users", "is_told"),
+    [
+        ([["items", "more"], "12", "23"], ["uid", "1", "2"], True),
+        ([["items"], "12", "23"], None, True),
+        ([["items"], "12"], None, False),  # too few to tell
+        ([["tea"], ["milk"], ["rum"]], ["ann", "1", "2"], True),
+        ([["tea"], ["milk"], ["tea"]], ["ann", "1", "2"], False),
+        ([["12 Monkeys"], ["2001"], ["Alien"]], ["ann", "bob", "1"], False),
+        ([["1"], ["2"], ["3"]], ["ann", "1", "2"], False),
+        ([[], ["2"], ["3"]], ["ann", "1", "2"], False),
+    ],
+)
+def test_a_first_sequence_of_names_among_integers_may_be_a_header(lists, users, is_told):
+    told = describe(Sequences.from_lists(lists, user_ids=users))["findings"]
+    assert [own.startswith("The first names, ") for own in told] == [True] * is_told
+
+
 @pytest.mark.parametrize(("num_ties", "is_told"), [(1, False), (2, True)])
 def test_a_few_items_of_one_time_among_many_steps_are_no_order_to_learn(num_ties, is_told):
     times = np.arange(151) * 10**7

@@ -32,6 +32,7 @@ _SPELLINGS = pa.array(
 _MISREAD = (
     (r".[,;|:]$", 0.25, "end in a delimiter, such as {!r}: pass delimiter= to split there."),
     (r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d", 0.5, "look like times, such as {!r}: name the columns as they are."),
+    (r"^\[?[A-Z]?\d+(?:[ ,;|]+[A-Z]?\d+)+\]?$", 0.5, "look like lists, such as {!r}: write an item a row."),
 )
 _MANY = 100  # times, or steps
 _REPEATED = 0.1  # the least share of steps that looks like rows that are there twice
@@ -181,6 +182,7 @@ def findings(sequences: Sequences, know_order: bool = False, know_unit: bool = F
         found += _spelled_missing(role, own, count)
         found += _alike(role, own)
         found += _misread(role, own[:_PAIRS])
+    found += _header(sequences)
     if sequences.times is not None:
         found += [] if know_unit else _other_numbers(sequences.times)
         found += _tied(sequences, know_order)
@@ -243,6 +245,30 @@ def _padded(sequences):
             f"{number} of {len(rows)} sequences, all of {width} items, begin or end with several items "
             "called '0', which look like padding, but are read as items: leave them out."
         )
+
+
+def _header(sequences):
+    """Finds a first sequence that may be a line with the names of columns: other names are integers."""
+    first = np.unique(sequences[0]) if len(sequences) > 2 else np.array([], int)
+    users, items = Names(sequences.user_ids or ()).array, sequences.vocabulary.names.array
+    own = [*users[: min(len(first), 1)].to_pylist(), *items.take(pa.array(first)).to_pylist()]
+    if not own or _num_texts(pa.array(own)) < len(own):
+        return
+    are_integers = _are_other_integers(users, 1) or _are_other_integers(items, len(first))
+    if are_integers and not np.isin(sequences.items[sequences.offsets[1] :], first).any():
+        told = ", ".join(map(repr, own[:3]))
+        yield f"The first names, {told}, are no integers as others are: if they are a header, leave it out."
+
+
+def _are_other_integers(names: pa.Array, num_texts: int) -> bool:
+    """Whether all names but so many, which are none, are integers. Most often a few names tell."""
+    parts = names[: num_texts + _MANY], names
+    return len(names) > num_texts and all(_num_texts(part) <= num_texts for part in parts)
+
+
+def _num_texts(names: pa.Array) -> int:
+    """Returns how many names are no integers."""
+    return len(names) - pc.sum(pc.match_substring_regex(names, r"^[+-]?\d+$")).as_py()
 
 
 def _misread(role, names: pa.Array):
