@@ -38,6 +38,8 @@ def test_bad_lines(written):
     with pytest.warns(UserWarning, match="left out"):
         sequences = read_sequences(path, on_error="skip")
     assert sequences.user_ids == ["u", "x"] and sequences.vocabulary.names == ["i", "j", "k"]
+    path = written(b"a b\nc d\re f\r\ng h\r\r\n")
+    refused("1 bad of 3 lines\n  line 2: holds a carriage return, which may", read_sessions, path)
     refused("line 1: field 2 is empty", read_sessions, written("a,,b\n"), delimiter=",")
 
 

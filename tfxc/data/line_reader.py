@@ -111,6 +111,9 @@ class LineReader:
                 f"delimiter must be a string between the fields, such as ',', or None, but got {delimiter!r}."
             )
         for line in self:
+            if delimiter is None and "\r" in line.rstrip("\r\n"):  # which would be split at, too
+                self.reject("holds a carriage return, which may end a line: write all line ends alike")
+                continue
             fields = line.split() if delimiter is None else [part.strip() for part in line.split(delimiter)]
             if any(fields):
                 yield fields
