@@ -149,6 +149,14 @@ def test_categories_from_both_data_frames():
         assert from_frame(frame, "u", "i").user_ids == ["b", "a"]
 
 
+def test_timestamps_of_spark_reach_the_ends_of_the_calendar(tmp_path):
+    times = [datetime(9999, 12, 31), datetime(2024, 5, 1), datetime(1, 1, 1)]
+    table = pa.table({"who": ["ann"] * 3, "what": ["rum", "tea", "milk"], "when": times})
+    pa.parquet.write_table(table, tmp_path / "log.parquet", use_deprecated_int96_timestamps=True)
+    log = from_frame(tmp_path / "log.parquet", **ROLES)
+    assert log.times.tolist() == sorted(times) and log.vocabulary.decode(log[0]) == ["milk", "tea", "rum"]
+
+
 def test_zones_become_utc():
     berlin = zoneinfo.ZoneInfo("Europe/Berlin")
     times = pandas.to_datetime(["2024-05-01T02:00", "2024-05-01T01:30"]).tz_localize(berlin)

@@ -35,6 +35,7 @@ _BLOCK = 1 << 23
 _KINDS = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 _KINDS[Decimal] = pa.decimal128(38, 0)  # integers beyond 64 bits, such as unsigned hashes
 _NUMBER = re.compile(r"-?\d{1,18}")
+_INT96 = {"coerce_int96_timestamp_unit": "us"}  # of Spark; in Arrow's nanoseconds 9999 would be 1816
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -242,8 +243,9 @@ def _open_parquet(files: list[File], columns: list[str], text: list[str], name: 
     Those in `text` are texts, and others are integers if they look so.
     """
     system, paths = files[0].system, [file.path for file in files]
+    form = pyarrow.dataset.ParquetFileFormat(**_INT96)
     try:
-        dataset = pyarrow.dataset.dataset(paths, pa.schema([]), "parquet", system)  # each file has its own
+        dataset = pyarrow.dataset.dataset(paths, pa.schema([]), form, system)  # each file has its own schema
         fragments = list(dataset.get_fragments())
         parts = list(zip(fragments, _partitions(fragments, text), strict=True))
         schema = _common_schema(name, parts, columns)
@@ -276,7 +278,7 @@ def _parquet_batches(system, parts, columns) -> Iterator[pa.RecordBatch]:
     for fragment, keys in parts:  # pyarrow.dataset would read batches ahead, with twice the memory and work
         own = [name for name in columns if name not in keys]
         source = system.open_input_file(fragment.path)
-        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20) as parquet:
+        with pyarrow.parquet.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, **_INT96) as parquet:
             for batch in parquet.iter_batches(ROWS_PER_BATCH, columns=own, use_threads=False):
                 for name in set(keys) & set(columns):
                     batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
