@@ -1,7 +1,7 @@
 import logging
 import os
 import zoneinfo
-from datetime import datetime
+from datetime import date, datetime
 
 import numpy as np
 import pandas
@@ -21,6 +21,7 @@ ROWS = {
     "country": ["de", "fr", None, "de", "fr", "fr"],
     "price": [1.5, 2.0, 3.0, 4.0, 5.0, 6.0],
 }
+DAYS = [date(2024, 5, 2)] * 5 + [datetime(2024, 5, 1, 10)]
 ROLES = {"user": "who", "item": "what", "time": "when"}
 
 
@@ -208,6 +209,12 @@ def test_text_of_several_lines_in_a_column_that_is_not_read(suffix, tmp_path):
     assert log[0].tolist() == [*range(5)]
 
 
+def test_days_of_objects():
+    days = pandas.DataFrame({**ROWS, "when": pandas.Series(DAYS[:5] * 2, dtype=object)[:6]})
+    for frame in (days, pa.table(days), pa.table(days).to_reader()):
+        assert set(from_frame(frame, **ROLES, ties="order").times.tolist()) == {DAYS[0]}
+
+
 def test_integers_with_gaps_are_integers():
     frame = pandas.DataFrame({"u": [7, None, 8], "i": [1, 2, 3]})
     with pytest.warns(UserWarning, match="row 1: the user id is empty"):
@@ -247,6 +254,7 @@ def test_held_out_data_with_the_ids_of_training():
         (pa.table({**ROWS, "when": [True] * 6}), {}, "'when' of times is of type bool"),
         (pa.table({**ROWS, "when": [2**60] * 6}), {}, "'when' reach 1152921504606846976"),
         (pandas.DataFrame({**ROWS, "who": [*"abcde", 6]}), {}, "mixes types"),
+        (pandas.DataFrame({**ROWS, "when": pandas.Series(DAYS, dtype=object)}), {}, "'when' mixes dates and"),
         (pa.table({**ROWS, "items": [1] * 6}), {"columns": ["items"]}, "rename"),
         (pa.table(ROWS), {"on_error": "ignore"}, "must be one of \\('raise', 'skip'\\)"),
         (pa.table(ROWS), {"columns": "price"}, r"columns must be a list of names, .* pass \['price'\]"),

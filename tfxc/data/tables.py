@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from decimal import Decimal
 from urllib.parse import unquote
 
@@ -188,6 +189,13 @@ def open_table(
             f"more than 64 bits ({error}): convert it to one type, for example by astype(str)."
         ) from error
     check_columns(columns, table.schema.names, bad.source)
+    days = [name for name in columns if pa.types.is_date(table.schema.field(name).type)]
+    for name in days if hasattr(frame, "iloc") else ():
+        if frame[name].dtype == object and any(isinstance(own, datetime) for own in frame[name]):
+            raise ValueError(
+                f"The column {name!r} mixes dates and datetimes, of which Arrow takes the days alone: "
+                "convert it by pandas.to_datetime."
+            )
     schema = plain_schema(table.schema, columns)
     batches = (converted(batch, schema) for batch in table.select(columns).to_batches(ROWS_PER_BATCH))
     return Table(bad.source, schema, batches, table.num_rows)
