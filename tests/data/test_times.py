@@ -1,3 +1,4 @@
+import time
 import zoneinfo
 from datetime import UTC, date, datetime
 
@@ -126,6 +127,16 @@ def test_times_at_the_ends_of_the_calendar():
     want = "10000-01-01T04:59:59", "0000-12-31T23:00:00", "2024-05-01T00:00:00"
     assert [str(time) for time in times] == [f"{time}.000000" for time in want]
     assert not reasons and point_in_time(texts[0], times) == times[0]
+
+
+def test_zones_that_a_machine_knows_alone_are_no_times(monkeypatch):
+    monkeypatch.setenv("TZ", "EST5EDT")
+    time.tzset()
+    texts = ["2024-05-01 10:00 EST", "2024-05-01 10:00 EDT", "2024-05-01 10:00 utc", "2024-05-01 10:00 GMT"]
+    times, reasons = read(texts, form="%Y-%m-%d %H:%M %Z")
+    assert list(reasons) == [0, 1] and (times[2:] == np.datetime64("2024-05-01T10:00")).all()
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize("kind", ["D", "s", "us", "ns"])

@@ -294,6 +294,8 @@ def _checked(text: str | None, parse, *form) -> datetime | None:
         value = parse(whole, *form) + timedelta(seconds=whole != text)
     except (ValueError, OverflowError):
         return None
+    if value.tzinfo is None and "%Z" in str(form) and not re.search("(?i)UTC|GMT", text):
+        return None  # a zone that Python knows on this machine alone, such as EST, and leaves out
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
