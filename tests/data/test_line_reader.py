@@ -5,7 +5,7 @@ import lzma
 import pytest
 from refusal_checks import refused
 
-from tfxc.data import from_frame
+from tfxc.data import from_frame, read_csv
 from tfxc.data.line_reader import LineReader
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -69,3 +69,10 @@ def test_delimiters_that_are_none(delimiter, written):
     refused("delimiter must be a string between the fields, .* but got", next, lines.fields(delimiter))
     for own in (delimiter, None, "::"):
         refused("delimiter must be one character .* but got", next, lines.records(own))
+
+
+def test_a_field_that_is_longer_than_a_reader_of_lines_takes(written):
+    path = written(f"u,i,text\nann,tea,{'long ' * 40_000}\n", "log.csv")
+    assert from_frame(path, "u", "i").user_ids == ["ann"]
+    message = "line 2: field larger than .* may not be closed, or tfxc.data.from_frame reads fields so long"
+    refused(message, read_csv, path, "u", "i")

@@ -20,6 +20,7 @@ DOUBLED = (
     r'in CSV, quotes inside quotes are doubled, so write "" for \", as in """Weird Al"" Yankovic", or pass '
     r'the data frame of pandas.read_csv(path, escapechar="\\") to tfxc.data.from_frame'
 )
+_LONG = ": a quote may not be closed, or tfxc.data.from_frame reads fields so long"
 _logger = logging.getLogger(__name__)
 _PROGRESS_BYTES = 32 << 20
 _PROGRESS_LINES = 1 << 14
@@ -141,7 +142,9 @@ class LineReader:
             except StopIteration:
                 return
             except csv.Error as error:
-                self.reject(f"{error}; {DOUBLED}" if self._has_escape else error)
+                hint = f"; {DOUBLED}" if self._has_escape else ""
+                hint = _LONG if "field limit" in str(error) else hint
+                self.reject(f"{error}{hint}")
                 continue
             if len(record) > 1 or any(map(str.strip, record)):  # a line of blanks is no record
                 yield record
