@@ -23,7 +23,7 @@ _SPELLINGS = pa.array(
         *("NULL", "Null", "null", r"\N", "nan", "NaN", "NAN", "None", "none", "NONE"),
         *("N/A", "n/a", "#N/A", "#NA", "NA", "<NA>", "NaT", "nil", "NIL", "(null)", "<null>", "[NULL]"),
         *("undefined", "unknown", "Unknown", "-nan", "-NaN", "#NULL!", "#REF!", "#VALUE!", "1.#QNAN"),
-        *("-1", "(not set)"),  # of pandas.factorize and of web analytics
+        *("-1", "(not set)", "-", "--", "?"),  # of pandas.factorize, of web analytics and logs, of UCI
     ],
     pa.large_string(),
 )

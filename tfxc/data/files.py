@@ -15,6 +15,7 @@ import pyarrow.fs
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".xz": "xz"}  # as Arrow calls them
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}  # what begins none of UTF-8
+_POINTER = b"version https://git-lfs"
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".7z", ".rar")
 _KINDS = {".parquet": "parquet", ".parq": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
 _KINDS |= dict.fromkeys((".csv", ".tsv", ".inter", ".txt"), "csv")
@@ -66,7 +67,9 @@ class File:
                 f"encoding must be a name of Python's codecs, such as 'latin-1', but got {encoding!r}."
             ) from error
         stream = raw or self.open()
-        head = stream.read(6)
+        head = stream.read(len(_POINTER))
+        if head == _POINTER:
+            raise ValueError(f"{self} is a pointer of Git LFS to a file: fetch that by git lfs pull.")
         stream.seek(0)
         packing = next((_MAGIC[own] for own in _MAGIC if head.startswith(own)), _PACKED.get(self.packing))
         if packing == "xz":
