@@ -32,7 +32,7 @@ _SPELLINGS = pa.array(
 _MISREAD = (
     (r".[,;|:]$", 0.25, "end in a delimiter, such as {!r}: pass delimiter= to split there."),
     (r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d", 0.5, "look like times, such as {!r}: name the columns as they are."),
-    (r"^\[?[A-Z]?\d+(?:[ ,;|]+[A-Z]?\d+)+\]?$", 0.5, "look like lists, such as {!r}: write an item a row."),
+    (r"^\[.+\]$|^[A-Z]?\d+([ ,;|]+[A-Z]?\d+)+$", 0.5, "look like lists, such as {!r}: write an item a row."),
 )
 _MANY = 100  # times, or steps
 _REPEATED = 0.1  # the least share of steps that looks like rows that are there twice
