@@ -39,6 +39,16 @@ def test_cells_count_what_passes(num_values):
     assert not in_cells.expected(wanted).numpy().any()
 
 
+@pytest.mark.parametrize("size", [127, 128, 129])
+def test_cells_of_any_number_of_classes_are_found(size):
+    """128 is one more than the largest number of int8."""
+    index = InvertedIndex(num_cells=1, num_scanned=0)
+    index.build_from(head_of(np.ones((size, 6), np.float32)))
+    in_cells = AttributesInCells(Attributes({"price": np.arange(size, dtype="float32")}), index._parts)
+    wanted = in_cells.attributes.wanted({"where_price_min": [[size - 2.0]]}, queries(1, 6))
+    np.testing.assert_array_equal(in_cells.expected(wanted), [[2]])
+
+
 @pytest.mark.long
 def test_requests_of_padding_or_of_no_queries_find_what_a_head_finds():
     head, query = head_of(clustered(60, 6)), queries(3, 6)

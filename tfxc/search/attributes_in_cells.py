@@ -33,7 +33,7 @@ class AttributesInCells(tf.Module):
             where = kinds[counted] * num_cells + np.broadcast_to(cells[:, np.newaxis], kinds.shape)[counted]
             counts = np.bincount(where, minlength=part.num_kinds * num_cells).reshape(-1, num_cells)
             up_to = np.pad(np.cumsum(counts, axis=0), [[1, 0], [0, 0]])
-            smallest = np.min_scalar_type(-max(up_to.max(), 1))
+            smallest = np.min_scalar_type(~up_to.max())  # has room for one more below zero than above
             self.counts.append(tf.Variable(up_to.astype(smallest), trainable=False))
 
     def expected(self, wanted):
