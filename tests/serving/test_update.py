@@ -41,9 +41,10 @@ def model_of(head="normalized", encoder=None, class_names=NAMES):
     encoder = encoder or keras.Sequential([keras.Input((DIM,), name="x"), keras.layers.Activation("linear")])
     if head == "tied":
         encoder, head = pooled(), DenseHead(NUM_CLASSES, tied_to="items", row_offset=1, use_bias=np.True_)
-    elif head == "encoded":
+    elif head in ("encoded", "encoded_biased"):
         item_encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(DIM)])
-        head = EncodedHead(item_encoder, random(NUM_CLASSES, 3))
+        own = {"use_bias": True, "bias_initializer": keras.initializers.Constant(0.5)}
+        head = EncodedHead(item_encoder, random(NUM_CLASSES, 3), **(own if head == "encoded_biased" else {}))
     elif head == "bfloat16":
         head = DenseHead(NUM_CLASSES, table_dtype="bfloat16")
     elif head == "normalized":
@@ -75,6 +76,8 @@ def answers(path, inputs, **options):
         ("tied", None),
         *long_after(0, ("normalized", "int8"), ("encoded", None), ("bfloat16", None), ("normalized", None)),
         *long_after(0, ("tied", "float32"), ("bfloat16", "float32"), ("encoded", "bfloat16")),
+        ("encoded_biased", None),
+        *long_after(0, ("encoded_biased", "float32"), ("encoded_biased", "int8")),
     ],
 )
 def test_one_after_another_ranks_as_all_vectors_do(tmp_path, kind, dtype):
@@ -88,12 +91,16 @@ def test_one_after_another_ranks_as_all_vectors_do(tmp_path, kind, dtype):
         update(tmp_path / f"{day - 1}", tmp_path / f"{day}", added, vectors, removed=removed, biases=biases)
         if kind == "normalized":
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        if kind == "encoded_biased":
+            vectors = np.column_stack([vectors, np.full(3, 0.5)])
         vectors = np.column_stack([vectors, biases]) if is_tied else vectors
         rows = {name: row for name, row in rows.items() if name not in removed}
         rows |= dict(zip(added, vectors, strict=True))
     inputs, queries = HISTORIES if is_tied else random(2, DIM), random(2, DIM)
     if kind == "normalized":
         queries /= 0.1 * np.linalg.norm(queries, axis=1, keepdims=True)
+    if kind == "encoded_biased":
+        queries = np.column_stack([queries, [1, 1]])
     if is_tied:
         histories = [[rows[name] for name in history if name in rows] for history in HISTORIES]
         queries = np.stack([[*np.mean(history, 0)[:DIM], 1] for history in histories])

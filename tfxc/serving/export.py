@@ -122,7 +122,8 @@ class ServingMixin:
 
         The one signature is ``serving_default(features...) -> vectors``: the features of n items by the names
         of the item encoder's inputs; float32 ``vectors`` [n, D], whose inner product with a query is the
-        item's logit (without what ``free_vectors=True`` adds for the items of the training).
+        item's logit (without the bias of the head, and without what ``free_vectors=True`` adds for the items
+        of the training).
 
         The path is a folder to write, as for ``export``, and so are the errors; another head is a ValueError.
         """

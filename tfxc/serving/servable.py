@@ -100,9 +100,10 @@ def record_of(model, strings, attributes):
     """What is known of an export before it is made, as JSON takes it.
 
     ``head`` is the name of the head's class. For a ``DenseHead`` or ``EncodedHead``, ``options`` are those of
-    a ``DenseHead`` that ranks alike; ``row_offset`` is the row of class 0 in a table that the encoder reads,
-    too, else None; ``by_id`` names what else in the encoder may have a row or a column for each class, or
-    look up their names; ``attributes`` are the types of these by their names.
+    a ``DenseHead`` that ranks alike, and ``shared_bias`` is None or the bias that all classes of an
+    ``EncodedHead`` have; ``row_offset`` is the row of class 0 in a table that the encoder reads, too, else
+    None; ``by_id`` names what else in the encoder may have a row or a column for each class, or look up their
+    names; ``attributes`` are the types of these by their names.
     """
     head = getattr(model.head, "head", model.head)  # of a wrapper
     record = {"head": type(head).__name__, "options": None}
@@ -119,8 +120,10 @@ def record_of(model, strings, attributes):
     by_id += [layer for layer in layers if isinstance(layer, LOOKUPS) and _knows(layer, model.class_names)]
     floats = [own for own in model.encoder.inputs if tf.as_dtype(own.dtype).is_floating]
     by_id += [own for own in floats if own.shape[-1] in sizes]
+    is_encoded = type(head) is EncodedHead
     return record | {
-        "options": {name: getattr(head, name) for name in _OPTIONS} if type(head) is DenseHead else {},
+        "options": {name: getattr(head, name) for name in (_OPTIONS[:1] if is_encoded else _OPTIONS)},
+        "shared_bias": float(tf_variable(head.bias)[0]) if is_encoded and head.use_bias else None,
         "row_offset": offset,
         "by_id": [own.name for own in by_id],
         "strings": strings if isinstance(strings, bool | str | None) else list(strings),

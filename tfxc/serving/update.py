@@ -57,7 +57,8 @@ def update(
         vectors: float [n, D], D the width of queries: rows of the head's table, or what the item encoder of
             an ``EncodedHead`` gives (``export_item_encoder``).
         removed: names of classes.
-        biases: float [n], needed for a head with biases, refused for others.
+        biases: float [n], needed for a ``DenseHead`` with biases, refused for others. (The bias of an
+            ``EncodedHead`` is that of new classes, too.)
         attributes: of an export with attributes, those of the n classes, as for ``ExtremeClassifier.export``.
 
     Raises:
@@ -88,12 +89,15 @@ def update(
     table, stored = own.get("table"), [loaded.kept[at] for at in record["index"]]
     encode = loaded.encode.concrete_functions[0]
     _require_fixed_encoder(record, encode, loaded.tables)
-    has_bias = record["options"].get("use_bias", False)
-    dim = stored[0].shape[1] - has_bias if table is None else table.shape[1]
+    has_bias, shared = record["options"].get("use_bias", False), record.get("shared_bias")
+    # A row of an index, or of an EncodedHead's cache, ends with the bias.
+    ends_with_bias = has_bias and (table is None or (shared is not None and own.get("bias") is None))
+    dim = (stored[0] if table is None else table).shape[1] - ends_with_bias
     num_added = len(change.order)
     vectors = _numbers(vectors, "vectors", [num_added, dim])[change.order]
-    if biases is not None and not has_bias:
-        raise ValueError("The head has no biases: leave them out.")
+    if biases is not None and (shared is not None or not has_bias):
+        raise ValueError("The head has no biases of classes: leave them out.")
+    biases = np.full(num_added, shared, np.float32) if shared is not None else biases
     biases = _numbers(biases, "biases", [num_added])[change.order] if has_bias else None
     attributes = _attributes(record, loaded, stored, change, attributes)
     head, index = DenseHead(len(change.names), **record["options"]), None
@@ -252,7 +256,10 @@ def _head(record, change, table, vectors, bias, biases):
     rows = _edited(table, change.old_ids, vectors, offset)
     own = constant(rows)
     embedding = keras.layers.Embedding(*rows.shape, embeddings_initializer=own, dtype=table.dtype.name)
-    rule = "zeros" if bias is None else constant(_edited(bias, change.old_ids, biases))
+    if bias is None:  # it is not served, or in the table
+        rule = "zeros" if record.get("shared_bias") is None else constant(record["shared_bias"])
+    else:
+        rule = constant(_edited(bias, change.old_ids, biases))
     options = {**record["options"], "tied_to": embedding, "row_offset": offset, "bias_initializer": rule}
     head = DenseHead(len(change.names), **options)
     head.build((None, rows.shape[1]))
@@ -260,13 +267,14 @@ def _head(record, change, table, vectors, bias, biases):
 
 
 def _edited(variable, old_ids, new, offset=0):
-    """The rows of a variable that is read no more, for new classes; rows before those of classes stay."""
+    """The rows of a variable that is read no more, as wide as new ones; rows before those of classes stay."""
     dtype = variable.dtype.as_numpy_dtype
-    rows = aligned_zeros((offset + len(old_ids), *variable.shape[1:]), dtype)
-    rows[:offset] = variable[:offset].numpy()
+    rows = aligned_zeros((offset + len(old_ids), *new.shape[1:]), dtype)
+    own = slice(None), *map(slice, new.shape[1:])
+    rows[:offset] = variable[:offset].numpy()[own]
     for start in range(0, len(old_ids), _BLOCK_ROWS):
         ids = np.maximum(old_ids[start : start + _BLOCK_ROWS], 0)
-        rows[offset + start : offset + start + len(ids)] = tf.gather(variable, offset + ids).numpy()
+        rows[offset + start : offset + start + len(ids)] = tf.gather(variable, offset + ids).numpy()[own]
     rows[offset:][old_ids < 0] = new
     _free([variable])
     if variable.dtype == tf.bfloat16:
