@@ -50,7 +50,13 @@ def test_classes_pass_that_have_a_value_or_meet_a_limit(kind):
     ("values", "message"),
     [
         ([1.0, np.nan], "'a' hold NaN for class 1: give it a number, such as inf"),
-        (["a", None], "'a' must be strings, integers, booleans or floats"),
+        (
+            ["a", None],
+            "'a' must be strings, integers, booleans or floats.*: class 1 has none: give it \"\", -1",
+        ),
+        (np.array(["a", "b", np.nan], object), "class 2 has none: give it"),
+        ([["a"], None], "class 1 has none: give it"),
+        (pd.Series(["a", None], dtype="string"), "class 1 has none: give it"),
         ([[1.0], [2.0]], "but are several floats for each class"),
         ([1 << 40], "must fit into int32, but hold 1099511627776"),
         ([[1]] + [[*range(65)]], "are 65 for class 1, but .* at most 64"),

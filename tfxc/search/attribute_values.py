@@ -196,7 +196,7 @@ def part_of(name, values):
 
 def _flat(values, what):
     """Values as a flat tensor, of strings, int32 or float32; and None, or how many are of each class, [L]."""
-    num_values = None
+    num_values, of_classes = None, []
     try:
         if isinstance(values, tf.RaggedTensor) and values.shape.rank == 2:
             values, num_values = values.flat_values, values.row_lengths().numpy()
@@ -205,7 +205,7 @@ def _flat(values, what):
         values = by_class(values, "values", None) if hasattr(values, "iloc") else values
         # Of Polars and Arrow, whose lists are no lists of Python.
         to_list = getattr(values, "to_list", None) or getattr(values, "to_pylist", None)
-        values = values if to_list is None else to_list()
+        of_classes = values = values if to_list is None else to_list()
         if any(isinstance(own, list | tuple | np.ndarray) for own in values):
             if any(isinstance(own, str | bytes) for own in values):
                 raise ValueError("got single strings among lists.")
@@ -220,8 +220,16 @@ def _flat(values, what):
         if values.shape.rank != 1 or values.dtype not in _PADDING_OF:
             raise ValueError(f"got {values.dtype.name} {values.shape}.")
     except (TypeError, ValueError, tf.errors.OpError) as error:
-        raise ValueError(f"{what} must be {_WANTED}: {error}") from error
+        is_list = isinstance(of_classes, list) or getattr(of_classes, "ndim", 0)
+        missing = [place for place, own in enumerate(of_classes if is_list else []) if _is_missing(own)]
+        why = f'class {missing[0]} has none: give it "", -1 or a number' if missing else error
+        raise ValueError(f"{what} must be {_WANTED}: {why}") from error
     return values, num_values
+
+
+def _is_missing(value):
+    # pandas.NA cannot be compared. It is known by its type, as pandas need not be installed.
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
 
 
 def _warn_of_rounded(values, what):
