@@ -48,6 +48,15 @@ def check(rule, shape, ids, tolerance=1e-5, **types):
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_a_gradient_of_numpy_arrays(rule):
+    ids = [2, 0, 2]
+    arrays, values, variables, gradient = make(rule, (4, 3), ids)
+    expect(rule, arrays, values, ids)
+    RULES[rule][0](*variables, tf.IndexedSlices(gradient.values.numpy(), gradient.indices.numpy()))
+    close(variables, arrays)
+
+
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("id_dtype", ["int32", "int64"])
 @pytest.mark.parametrize("trailing", [(), (3,), (100,), (2, 3)])
 def test_equals_float64_with_duplicates(rule, trailing, id_dtype):

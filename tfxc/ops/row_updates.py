@@ -161,7 +161,7 @@ def _update(op, rule, variable, slots, gradient, hyper, seed):
 
 
 def _check_shapes(variable, gradient):
-    row_ids, values = gradient.indices.shape, gradient.values.shape
+    row_ids, values = (tf.TensorShape(part.shape) for part in (gradient.indices, gradient.values))
     fits = row_ids.rank in (None, 1) and values.is_compatible_with(row_ids.concatenate(variable.shape[1:]))
     if not variable.shape.rank or not fits:
         raise ValueError(
