@@ -27,6 +27,8 @@ from tfxc.arguments import (
 from tfxc.callbacks import BackupAndRestore, HardNegativeMining
 from tfxc.data import Vocabulary
 from tfxc.data.sequence_folder import scratch
+from tfxc.labels import as_array, weights_as_array
+from tfxc.model.inputs import plain_inputs
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.int32([3])[0]])
@@ -232,6 +234,9 @@ def test_lists_of_numbers_and_texts_are_tensors_and_those_of_arrays_stay():
         lambda own: tfxc.metrics.propensities(own, 10),
         lambda own: tfxc.metrics.RecallAtK(1).update_state(own, [[0], [1]]),
         lambda own: tfxc.search.Attributes({"x": own}),
+        as_array,
+        weights_as_array,
+        lambda own: plain_inputs({"x": own}),
     ],
 )
 def test_masked_values_are_refused(call):

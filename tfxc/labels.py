@@ -44,6 +44,7 @@ def as_array(labels):
         labels = np.asarray(labels)
     if scipy.sparse.issparse(labels):
         labels = labels.tocsr()  # Keras cannot cut all others into batches, not even to have them refused
+    refuse_masked(labels, "Labels")  # a batch that Keras makes of them has lost the mask
     first, what = labels, None
     if isinstance(labels, np.ndarray) and labels.dtype == object and labels.size:
         first = labels.flat[0]
@@ -64,6 +65,7 @@ def weights_as_array(sample_weight):
     """Weights of examples in a form that Keras takes; ValueError for lists of different lengths."""
     is_other = isinstance(sample_weight, list | tuple) or hasattr(sample_weight, "to_numpy")
     weights = np.asarray(sample_weight, "float32") if is_other else sample_weight
+    refuse_masked(weights, "Sample weights")
     if isinstance(weights, np.ndarray) and weights.dtype.kind in "if" and (weights < 0).any():
         warnings.warn(
             f"sample_weight holds {np.sum(weights < 0)} numbers below 0, by which training drives labels "

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxc._keras import unpack_x_y_sample_weight
 from tfxc._keras.layers import inputs_read_by, kept_integers, mask_of, shape_called_with
-from tfxc.arguments import lists_as_tensors
+from tfxc.arguments import lists_as_tensors, refuse_masked
 from tfxc.data.batching import epoch_orders
 from tfxc.data.growing_vocabulary import NEW_CLASSES
 from tfxc.ids import excluded_ids, padded_ids
@@ -50,6 +50,7 @@ def plain_inputs(inputs):
 def _plain(part):
     if not (isinstance(part, np.ndarray) or hasattr(part, "to_numpy")):  # of pandas, Polars or Arrow
         return part
+    refuse_masked(part, "Inputs")
     array = np.asarray(part)
     if array.dtype.kind in "biufc":  # Keras gives a numeric Series of pandas a dimension more
         return part if isinstance(getattr(part, "dtype", None), np.dtype) else array
