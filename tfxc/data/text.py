@@ -74,8 +74,8 @@ def read_tokens(
     r"""Reads tokenized text, one sentence a line, as one sequence.
 
     Penn Treebank and WikiText come in this form. White space separates tokens, which are kept as they are.
-    Every line, also an empty one, ends in the token `<eos>`. Class ids, arguments and errors are those of
-    `read_text`.
+    Every line, also an empty one, ends in the token `<eos>`. Rare tokens are to be `<unk>` in the file: there
+    is no `min_count`. Class ids, other arguments and errors are those of `read_text`.
 
     Example:
         >>> import pathlib, tempfile
@@ -109,8 +109,8 @@ def _class_ids(path, words, types, vocabulary, min_count=1):
     if (class_ids < 0).any():
         raise ValueError(
             f"{path}: the word {types[class_ids.argmin()]!r} is not in the vocabulary, which has no "
-            f"{UNKNOWN} class. Read the training text with min_count=2 or more, or write {UNKNOWN} for its "
-            "rare tokens."
+            f"{UNKNOWN} class. For the training text, give read_text min_count=2 or more; for read_tokens, "
+            f"write {UNKNOWN} for rare tokens."
         )
     rare = np.array([word not in vocabulary for word in types])
     _logger.info(

@@ -96,7 +96,7 @@ def sum_of(
 
 
 def weighted_sum_of(term: Callable[[tf.Tensor], tf.Tensor]) -> CandidateReduction:
-    """The fold ``Σ_s term(o_s) / e_s`` over candidates s that equal no label, e_s their expected counts.
+    """The reduction ``Σ_s term(o_s) / e_s`` over candidates s that equal no label, e_s their expected counts.
 
     It is an unbiased estimate of the sum of ``term`` over all classes that are no labels.
 
