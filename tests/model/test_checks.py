@@ -75,8 +75,8 @@ def test_a_sparse_head_is_warned_of_draws_from_its_projections(sampler, recwarn)
 @pytest.mark.parametrize(
     "loss, sampler, start",
     [
-        (losses.BinaryCrossentropy(), MIDX(4), r"Constant\(np.log\(labels_per_query / num_classes\)\)"),
-        (losses.SquaredHinge(), None, r"Constant\(-1.0\)"),
+        (losses.BinaryCrossentropy(), MIDX(4), r"was 47 .*np.log\(labels_per_query / num_classes\)\)"),
+        (losses.SquaredHinge(), None, r"was 57 .*Constant\(-1.0\)"),
         (losses.GBCE(), None, "num_classes"),
         (losses.GBCE(), MIDX(4), None),
         (SoftmaxCrossentropy(), MIDX(4), None),
