@@ -28,6 +28,13 @@ def test_equal_scores_rank_in_any_order():
     assert in_random_order(scores[:0], 4, [1, 2])[1].shape == (0, 4)
 
 
+@pytest.mark.traced
+def test_a_plain_model_under_xla_has_the_same_order():
+    scores = tf.constant([[0.0, 2, 1, 2, 1, 1]] * 8)
+    compiled = tf.function(in_random_order, jit_compile=True)
+    np.testing.assert_array_equal(compiled(scores, 4, [1, 2])[1], in_random_order(scores, 4, [1, 2])[1])
+
+
 @pytest.mark.parametrize(("batch", "dtype"), long_after(1, (1000, "float16"), (50, "float64")))
 def test_scores_that_are_all_alike_are_no_better_than_chance(batch, dtype):
     metrics, runs = [RecallAtK(5), RecallAtK(10), HitRateAtK(1)], []

@@ -34,7 +34,8 @@ def warn_of_ties(share):
 def in_random_order(scores, k, seed):
     """``tf.math.top_k`` where equal scores rank in another order for each row, by a seed, two integers."""
     num_rows, num_classes = tf.unstack(tf.shape(scores))
-    order = tf.random.experimental.stateless_shuffle(tf.range(num_classes), seed)
+    # By sorting: XLA, under which a model without a head may run, knows no stateless_shuffle.
+    order = tf.argsort(tf.random.stateless_uniform([num_classes], seed, None, None, tf.int32))
     # Each row starts at another place, so that over the rows each class comes at each rank alike.
     starts = tf.range(num_rows) * tf.maximum(num_classes // tf.maximum(num_rows, 1), 1)
     places = (starts[:, tf.newaxis] + tf.range(num_classes)) % tf.maximum(num_classes, 1)
