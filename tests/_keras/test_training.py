@@ -100,3 +100,12 @@ def test_tf_keras_shortens_the_last_execution_of_an_epoch_and_has_no_iterators_o
     assert hasattr(training, "EpochsFromBatch") == IS_KERAS_3
     model = make_model(steps_per_execution=3)
     assert training.batches_of_epoch(model, 7) == (9 if IS_KERAS_3 else 7)
+
+
+def test_a_layer_frozen_after_compile_trains_on_in_tf_keras_alone():
+    model = make_model()
+    layer = model.encoder.layers[-1]
+    before = layer.kernel.numpy()
+    layer.trainable = False
+    model.fit(features(8), np.arange(8), verbose=0)
+    assert np.array_equal(layer.kernel.numpy(), before) == IS_KERAS_3

@@ -87,6 +87,16 @@ def is_compiled(model):
     return model.compiled if IS_KERAS_3 else model._is_compiled
 
 
+def build_slots(model):
+    """Makes the slots of a model's optimizer for the weights that ``fit`` trains, if it has none yet."""
+    if IS_KERAS_3:
+        build_optimizer(model.optimizer, model.trainable_variables)
+        return
+    # tf-keras trains what was trainable in compile, whatever is frozen since.
+    with keras.src.engine.training_utils.RespectCompiledTrainableState(model):
+        build_optimizer(model.optimizer, model.trainable_variables)
+
+
 def forget_validation_data(model):
     """For before ``fit``: tf-keras keeps the validation data of a ``fit`` that was cut off, for the next."""
     if not IS_KERAS_3:
@@ -236,7 +246,7 @@ def list_of_callbacks(callbacks):
 
 def variables_of_training(model):
     """The variables that a step reads or changes: a dict, name -> ``tf.Variable``. Builds the optimizer."""
-    build_optimizer(model.optimizer, model.trainable_variables)
+    build_slots(model)
     optimizers = parts_of(model.optimizer)
     groups = {
         "weight": weights_of(model) + random_states(model),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxc._keras import keras, optimizers
 from tfxc._keras.layers import layers_of, scope_of_own_classes
-from tfxc._keras.training import given_metrics, is_compiled
+from tfxc._keras.training import build_slots, given_metrics, is_compiled
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.catalogue.class_map import ClassMap
 from tfxc.catalogue.item_layers import item_layers, lookups_of_head
@@ -83,7 +83,7 @@ def change_classes(
     optimizer = getattr(model, "optimizer", None)  # None if it is not compiled
     if optimizer is not None:
         # Building restores the slots of a checkpoint that was read before.
-        optimizers.build_optimizer(optimizer, model.trainable_variables)
+        build_slots(model)
     head_rows = model.head.class_rows()
     items = item_layers(model.encoder, head_rows, model.class_names, classes)
     lookups = lookups_of_head(model.head, items, model.class_names, classes)
@@ -109,7 +109,7 @@ def change_classes(
             if compilation is not None:
                 changed.compile(**compilation)
                 _exclude_from_decay(model, changed)
-                optimizers.build_optimizer(changed.optimizer, changed.trainable_variables)
+                build_slots(changed)
             _copy_adapted(model, changed, {id(item.layer) for item in [*items, *lookups]})
             _carry(spool, old, tables, averages, changed, classes, rule)
             changed.head.classes_changed(model.head, classes.old_ids, rule.given)

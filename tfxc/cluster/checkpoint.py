@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
-from tfxc._keras.optimizers import build_optimizer, learning_rate_variable, parts_of, variables_of_optimizer
+from tfxc._keras.optimizers import learning_rate_variable, parts_of, variables_of_optimizer
+from tfxc._keras.training import build_slots
 from tfxc._keras.weights import tf_variable, weights_of
 from tfxc.arguments import local_path, positive_int
 from tfxc.atomic_write import REPLACED, WRITING, put_in_place, recover
@@ -170,7 +171,7 @@ def _tables(model):
     if optimizer is None:
         return tables
     with model.distribute_strategy.scope():  # slots lie where the weights do
-        build_optimizer(optimizer, model.trainable_variables)
+        build_slots(model)
     known = set()
     for name, table in list(tables.items()):
         slots = [slots_of(optimizer, shard.variable) for shard in table.shards]

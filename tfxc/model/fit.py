@@ -6,7 +6,6 @@ import inspect
 import tensorflow as tf
 
 from tfxc._keras import refuse_keras_3, training
-from tfxc._keras.optimizers import build_optimizer
 from tfxc.callbacks.sampler_refresh import AUTO, with_refresh
 from tfxc.cluster.place import check_data
 from tfxc.fit_callback import FitCallback
@@ -56,7 +55,7 @@ def require_ready(model, arguments):
     if model.built:  # slots that are made while the first step is traced would have it traced twice
         with model.distribute_strategy.scope():
             model._build_parts(model.head.query_dim)
-            build_optimizer(model.optimizer, model.trainable_variables)
+            training.build_slots(model)
         model.head.check(optimizer=model.optimizer)
     training.refuse_on_replicas(model)
     training.refuse_callbacks_that_keep_the_lowest(model, arguments["callbacks"])

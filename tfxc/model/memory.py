@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tfxc._keras import keras
 from tfxc._keras.layers import layers_of
-from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
-from tfxc._keras.training import is_compiled
+from tfxc._keras.optimizers import variables_of_optimizer
+from tfxc._keras.training import build_slots, is_compiled
 from tfxc._keras.weights import tf_variable, tf_variables, variables_of
 from tfxc.arguments import positive_int
 from tfxc.layers.dense_head import DenseHead, tied_row_offset
@@ -89,7 +89,7 @@ def memory_report(model: keras.Model, batch_size: int = 32, num_labels: int = 1)
     tables = _size(own for own in model.head.trainable_weights if id(tf_variable(own)) not in of_encoder)
     encoder = _size(model.encoder.weights)
     if is_compiled(model):
-        build_optimizer(model.optimizer, model.trainable_variables)
+        build_slots(model)
     of_sampler = [] if model.sampler is None else model.sampler.weights
     weights = [*model.encoder.weights, *model.head.weights, *of_sampler]
     kept, slots = _size(weights) + _size_of_features(model.head), _slots(model)

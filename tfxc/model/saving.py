@@ -7,8 +7,8 @@ from typing import Any
 
 from tfxc._keras import SAVES_TO_FOLDERS, keras
 from tfxc._keras.layers import Untracked
-from tfxc._keras.optimizers import build_optimizer, variables_of_optimizer
-from tfxc._keras.training import is_compiled
+from tfxc._keras.optimizers import variables_of_optimizer
+from tfxc._keras.training import build_slots, is_compiled
 from tfxc._keras.weights import how_weights_are_made, make_weights, tf_variable, unreadable_weight, weights_of
 from tfxc.atomic_write import atomic_write
 from tfxc.cluster.place import require_one_machine
@@ -97,7 +97,7 @@ class SavingMixin:
     def get_compile_config(self):
         """What Keras keeps of ``compile``; a built ``MultiOptimizer`` tells which part trains a weight."""
         if self.built and is_compiled(self):
-            build_optimizer(self.optimizer, self.trainable_variables)
+            build_slots(self)
         config = super().get_compile_config()
         if config:  # the optimizer as it is: a name, which compile takes, too, tells no learning rate
             config["optimizer"] = keras.saving.serialize_keras_object(self.optimizer)
@@ -106,7 +106,7 @@ class SavingMixin:
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
-            build_optimizer(self.optimizer, self.trainable_variables)
+            build_slots(self)
 
     def save(self, filepath, overwrite=True, **kwargs):
         """As Keras's ``save``. A file is written aside and renamed: a kill leaves an earlier one whole.
@@ -153,7 +153,7 @@ class SavingMixin:
     def _state(self):
         """The variables of a file of Orbax: a dict, the name of a group -> list of ``tf.Variable``."""
         if self.built and is_compiled(self):
-            build_optimizer(self.optimizer, self.trainable_variables)
+            build_slots(self)
         weights = weights_of(self)
         return {
             "trainable_variables": [tf_variable(own) for own in weights if own.trainable],
