@@ -9,6 +9,7 @@ import tensorflow as tf
 from sampler_checks import all_probs, built, head_of, p_value, queries
 
 from tfxc._keras import IS_KERAS_3, keras
+from tfxc._keras.weights import tf_variable
 from tfxc.cluster.place import placed_sampler
 from tfxc.cluster.placement import Shard
 from tfxc.samplers import MIDX, Step, Uniform, Unigram
@@ -67,6 +68,8 @@ def test_the_distribution_is_that_of_one_machine(kind):
         moments = cut.parts[0].queries.moments(), whole.queries.moments()
         for own, others in zip(*moments, strict=True):
             np.testing.assert_allclose(own, others, rtol=1e-5)
+        # Queries do not travel to parts that nobody would ask for them.
+        assert not any(np.any(tf_variable(own)) for part in cut.parts[1:] for own in part.queries.weights)
 
 
 def test_draws_follow_it(kind):

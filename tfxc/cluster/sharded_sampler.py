@@ -228,6 +228,11 @@ class ShardedMIDX(ShardedSampler):
         whole, first = self._whole.value, self.parts[0]
         whole.queries, whole.query_sample = first.queries, first.query_sample
 
+    def observe(self, step):
+        # A refresh reads what the first part knows of queries: they need not travel to the others.
+        with tf.device(self.shards[0].device):
+            self.parts[0].observe(step)
+
     def rows_of(self, part):
         return [getattr(part, name) for name in ROWS]
 
