@@ -104,6 +104,8 @@ def gather_head(num_classes):
     import tfxc
 
     class GatherHead(tfxc.layers.DenseHead):
+        candidates = tfxc.layers.Head.candidates  # by its scores
+
         def score(self, query, class_ids):
             rows = tf.nn.embedding_lookup(self.table, tf.reshape(class_ids, [-1]))
             rows = tf.reshape(rows, [*tf.unstack(tf.shape(class_ids)), query.shape[1]])
